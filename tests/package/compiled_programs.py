@@ -1,4 +1,4 @@
-"""The functions that the tests compile: each maker returns (function, arguments, options)."""
+"""The functions that the tests compile, with their arguments and options of `analyze`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ def spec(*shape: int, dtype: Any = "bfloat16") -> Any:
 
 
 def product(m: int, n: int, k: int, dtype: str = "bfloat16", out: str | None = None) -> Any:
-    def make() -> Any:
-        def matmul(a: Any, b: Any) -> Any:
-            wide = "int32" if dtype == "int8" else "float32"
-            product = jnp.matmul(a, b, preferred_element_type=wide if out else None)
-            return product.astype(out) if out else product
+    def matmul(a: Any, b: Any) -> Any:
+        wide = "int32" if dtype == "int8" else "float32"
+        product = jnp.matmul(a, b, preferred_element_type=wide if out else None)
+        return product.astype(out) if out else product
 
-        return matmul, (spec(m, k, dtype=dtype), spec(k, n, dtype=dtype)), {}
-
-    return make
+    return matmul, (spec(m, k, dtype=dtype), spec(k, n, dtype=dtype)), {}
 
 
 def layernorm(x: Any, gamma: Any, beta: Any) -> Any:
@@ -70,24 +67,18 @@ def scatter() -> Any:
 
 
 def cache(donated: bool) -> Any:
-    def make() -> Any:
-        def append(cache: Any, row: Any, at: Any) -> Any:
-            return jax.lax.dynamic_update_slice(cache, row, (at, 0))
+    def append(cache: Any, row: Any, at: Any) -> Any:
+        return jax.lax.dynamic_update_slice(cache, row, (at, 0))
 
-        args = (spec(32768, 1024), spec(16, 1024), spec(dtype="int32"))
-        return append, args, {"donate_argnums": 0} if donated else {}
-
-    return make
+    args = (spec(32768, 1024), spec(16, 1024), spec(dtype="int32"))
+    return append, args, {"donate_argnums": 0} if donated else {}
 
 
 def scan(layers: int) -> Any:
-    def make() -> Any:
-        def layers_of(x: Any, weights: Any) -> Any:
-            return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)[0]
+    def layers_of(x: Any, weights: Any) -> Any:
+        return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)[0]
 
-        return layers_of, (spec(16, 1024), spec(layers, 1024, 1024)), {}
-
-    return make
+    return layers_of, (spec(16, 1024), spec(layers, 1024, 1024)), {}
 
 
 def nested_loops() -> Any:
@@ -121,28 +112,25 @@ def remat() -> Any:
 
 
 def pallas(declared: bool) -> Any:
-    def make() -> Any:
-        def body(x: Any, y: Any, out: Any) -> None:
-            out[...] = x[...] * 2 + y[...]
+    def body(x: Any, y: Any, out: Any) -> None:
+        out[...] = x[...] * 2 + y[...]
 
-        block = pl.BlockSpec((128, 1024), lambda i: (i, 0))
-        n = 1024 * 1024
-        cost = pl.CostEstimate(flops=2 * n, bytes_accessed=12 * n, transcendentals=0)
+    block = pl.BlockSpec((128, 1024), lambda i: (i, 0))
+    n = 1024 * 1024
+    cost = pl.CostEstimate(flops=2 * n, bytes_accessed=12 * n, transcendentals=0)
 
-        def fused(x: Any, y: Any) -> Any:
-            return pl.pallas_call(
-                body,
-                grid=(8,),
-                in_specs=[block, block],
-                out_specs=block,
-                out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-                cost_estimate=cost if declared else None,
-                name="fused",
-            )(x, y)
+    def fused(x: Any, y: Any) -> Any:
+        return pl.pallas_call(
+            body,
+            grid=(8,),
+            in_specs=[block, block],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            cost_estimate=cost if declared else None,
+            name="fused",
+        )(x, y)
 
-        return fused, (spec(1024, 1024, dtype="float32"),) * 2, {}
-
-    return make
+    return fused, (spec(1024, 1024, dtype="float32"),) * 2, {}
 
 
 def block_step() -> Any:

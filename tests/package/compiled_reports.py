@@ -26,5 +26,5 @@ def needs(chip: str) -> None:
 def report_of(name: str, chip: str) -> xla.Report:
     """Compile a kernel of the suite, once a session."""
     needs(chip)
-    fn, args, options = SUITE[name].make()
+    fn, args, options = SUITE[name].call
     return xla.analyze(fn, *args, chip=chip, **options)

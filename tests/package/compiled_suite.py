@@ -1,6 +1,6 @@
 """The kernels that the tests compile, each with a count by hand.
 
-`SUITE[name].make()` gives a function and its arguments, `SUITE[name].hand(chip)` what a person
+`SUITE[name].call` is a function and its arguments, `SUITE[name].hand(chip)` what a person
 counts: matrix FLOPs, vector FLOPs, and the bytes read from and written to HBM, per run and device.
 A hand count may know how the compiler split the work into kernels (softmax reads x three times),
 and then says why; the bytes of each kernel are counted from the tensors that enter and leave it.
@@ -61,13 +61,13 @@ class Hand:
 
 @dataclass(frozen=True)
 class Case:
-    """A function to compile: `make()` returns (function, arguments, options of analyze).
+    """A function to compile: `call` is (function, arguments, options of analyze).
 
     `hand` counts for the pinned JAX, 0.10.2. Where another version compiles otherwise, `by_version`
     has the count, by chip and version.
     """
 
-    make: Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]
+    call: tuple[Any, tuple[Any, ...], dict[str, Any]]
     hand: Callable[[str], Hand]
     why: str = ""
     by_version: Mapping[tuple[str, str], Callable[[str], Hand]] = field(default_factory=dict)
@@ -159,7 +159,7 @@ def _block_hand(chip: str) -> Hand:
 
 
 SUITE: dict[str, Case] = {
-    "transformer-block-step": Case(block_step, _block_hand),
+    "transformer-block-step": Case(block_step(), _block_hand),
     "matmul-square": Case(product(1024, 1024, 1024), _square(1024, BF16, BF16)),
     "matmul-skinny": Case(
         product(8, 8192, 2048),
@@ -172,12 +172,12 @@ SUITE: dict[str, Case] = {
     ),
     "matmul-int8": Case(product(1024, 1024, 1024, "int8", "int32"), _square(1024, 1, 4)),
     "elementwise": Case(
-        elementwise,
+        elementwise(),
         lambda chip: Hand(0, 3 * N, BF16 * (N + 4096), BF16 * N),
         "multiply, add, maximum; conversions between bf16 and fp32 are no FLOPs",
     ),
     "layernorm": Case(
-        lambda: (layernorm, (spec(4096, 4096), spec(4096), spec(4096)), {}),
+        (layernorm, (spec(4096, 4096), spec(4096), spec(4096)), {}),
         lambda chip: Hand(0, 8 * N, 2 * BF16 * N, BF16 * N, 4096),
         "x − mean is computed in two kernels, so 8 FLOPs an element, and x is read twice: once for "
         "mean and variance, which fits VMEM row by row, and once to normalise; JAX 0.12 reads it a "
@@ -189,7 +189,7 @@ SUITE: dict[str, Case] = {
         },
     ),
     "softmax": Case(
-        lambda: (jax.nn.softmax, (spec(12288, 8192),), {}),
+        (jax.nn.softmax, (spec(12288, 8192),), {}),
         lambda chip: Hand(0, 7 * SOFTMAX, 3 * BF16 * SOFTMAX, BF16 * SOFTMAX, 2 * SOFTMAX),
         "three kernels: max; − max, exp, sum; and again − max, exp, before ÷ sum. So x is read "
         "three times and exp computed twice, to keep exp(x − max) out of HBM. On a GPU, and on a "
@@ -203,7 +203,7 @@ SUITE: dict[str, Case] = {
         },
     ),
     "attention": Case(
-        lambda: (attention, (spec(B, H, S, D),) * 3, {}),
+        (attention, (spec(B, H, S, D),) * 3, {}),
         _attention_hand,
         "libtpu replaces softmax and the second product by a kernel of its own, "
         "'online-softmax', except on v4. It declares no FLOPs: unknown. The S×S scores are written "
@@ -216,7 +216,7 @@ SUITE: dict[str, Case] = {
         },
     ),
     "convolution": Case(
-        conv,
+        conv(),
         lambda chip: Hand(
             2 * 16 * 128 * 128 * (3 * 28 - 2) ** 2,
             0,
@@ -228,12 +228,12 @@ SUITE: dict[str, Case] = {
         "first",
     ),
     "gather": Case(
-        gather,
+        gather(),
         lambda chip: Hand(0, None, BF16 * 4 * ROWS + 4 * 2048, BF16 * 4 * ROWS),
         "the rows that are looked up, not the table",
     ),
     "scatter-add": Case(
-        scatter,
+        scatter(),
         lambda chip: Hand(0, ROWS, 2 * BF16 * ROWS + 4 * 2048, BF16 * ROWS),
         "in place: the touched rows are read and written, the updates read. With JAX 0.12 the rows "
         "are sorted first on v6e and v7x: ⌈log₂ 2048⌉ = 11 comparisons of 4 operations, and 4 more",
@@ -254,7 +254,7 @@ SUITE: dict[str, Case] = {
         for n in (1, 10, 100)
     },
     "nested-loops": Case(
-        nested_loops,
+        nested_loops(),
         lambda chip: Hand(
             20 * 2 * 512**3,
             20 * 512**2 + 4 * 512**2,
@@ -266,7 +266,7 @@ SUITE: dict[str, Case] = {
         "and a copy read and write it 20 times each, the scaling 4 times",
     ),
     "while-unknown": Case(
-        while_loop,
+        while_loop(),
         lambda chip: Hand(
             2 * 512**3,
             2 * 512**2,
@@ -277,7 +277,7 @@ SUITE: dict[str, Case] = {
         "reads the state; so do the first copy, a copy before the product and, on two chips, after",
     ),
     "remat": Case(
-        remat,
+        remat(),
         lambda chip: Hand(
             6 * 2 * 512**3,
             None,
@@ -311,7 +311,7 @@ SUITE: dict[str, Case] = {
         "what its author declares is the same, without a unit",
     ),
     "sharded-matmul": Case(
-        sharded_product,
+        sharded_product(),
         lambda chip: Hand(
             2 * 2048 * 2048 * 1024,
             0,

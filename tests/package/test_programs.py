@@ -50,7 +50,7 @@ def found_by(each: Asked) -> str:
 @per_chip
 @pytest.mark.parametrize("name", ["elementwise", "pallas"])
 def test_a_kept_program_is_what_the_compiler_makes_now(name: str, chip: str) -> None:
-    fn, args, _ = SUITE[name].make()
+    fn, args, _ = SUITE[name].call
     each = asked(fn, *args, chip=chip)
     if not programs.kept():
         pytest.skip("programs are kept for another JAX, or everything is compiled in this run")

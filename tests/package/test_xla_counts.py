@@ -42,7 +42,7 @@ def test_a_whole_model_is_the_sum_of_its_kernels() -> None:
     assert report.traffic == sums
     assert report.hbm_bytes == sums["hbm"] == report.read_bytes + report.written_bytes
     # each argument is read, and nothing exceeds XLA's own total, which counts every memory
-    _, args, _ = SUITE["transformer-block-step"].make()
+    _, args, _ = SUITE["transformer-block-step"].call
     into = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(args))
     assert report.read_bytes >= into
     assert sum(report.traffic.values()) <= 1.01 * report.xla_bytes

@@ -35,7 +35,7 @@ def main() -> None:
 
     for path in sorted(HERE.glob(f"*.jax-{jax.__version__}.hlo")):
         name, chip, *_ = path.name.split(".")
-        fn, args, options = SUITE[name].make()
+        fn, args, options = SUITE[name].call
         report = xla.analyze(fn, *args, chip=None if chip == "cpu" else chip, **options)
         path.write_text(stripped(report.text), "utf-8")
         print(path.name, path.stat().st_size)
