@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from compiled_programs import spec
 from compiled_reports import needs, per_chip, report_of
+from jax.experimental import io_callback
 
 import roofline_helpers as rh
 from roofline_helpers import chips, xla
@@ -71,6 +72,16 @@ def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> No
         return printed(jax.lax.fori_loop(0, 100, lambda _, c: c @ c, x))
 
     assert rh.explain(large, x, chip="v6e", progress=False).findings[0].cause == "callback"
+
+    def told(x: jax.Array) -> jax.Array:  # the copy of the carry is what the host reads
+        def body(c: jax.Array, _: None) -> tuple[jax.Array, None]:
+            io_callback(lambda c: None, None, c, ordered=True)
+            return jnp.tanh(c @ c), None
+
+        return jax.lax.scan(body, x, length=10)[0]
+
+    why = rh.explain(told, spec(512, 512, dtype="float32"), chip="v6e", progress=False)
+    assert [found.cause for found in why.findings] == ["callback"]
 
     def kept_by_the_host(x: jax.Array) -> jax.Array:
         there = jax.device_put(jnp.sin(x), jax.memory.Space.Host)

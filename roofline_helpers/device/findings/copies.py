@@ -185,6 +185,8 @@ def _carried(case: Case, row: TimedRow) -> Claim | None:
         return _in_another_order(case, row)
     if set(row.kernel.operations) != {"copy"}:
         return None
+    if any(reader.kernel.host_bytes for reader in case.readers(row)):
+        return None  # what leaves the device is read from the main memory
     shape = results(program.sites[row.name].instruction)
     return whole(CARRY, row, f"{row.launches:.0f} copies of {shape}, {si(shape.bytes, 'B')} each")
 

@@ -30,6 +30,7 @@ def short_kernels(case: Case) -> Claims:
     kernels = [row for row in case.rows if row.kind == KERNEL and row.launches]
     if not case.measured:  # what the launches take beyond the roof is the floor that is assumed
         kernels = [row for row in kernels if row.lost > 0.5 * row.seconds]
+        kernels = [row for row in kernels if not (row.kernel.host_bytes or row.kernel.at_least)]
     for row in kernels:
         if row.inside >= _MANY and row.busy / row.inside < floor and row.lost > 0.5 * row.seconds:
             evidence = f"{row.inside:,.0f} kernels inside a loop take {row.busy * 1e6:,.0f} µs"
