@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from roofline_helpers.xla.flops import results
+from roofline_helpers.xla.flops import PALLAS, results
 from roofline_helpers.xla.hlo import (
     ARITHMETIC,
     COLLECTIVES,
@@ -147,7 +147,7 @@ def _copied(main: Site, spaces: Mapping[int, str]) -> str:
 
 def _called(main: Site) -> str:
     target, name = main.instruction.target, re.sub(r"[.\d]+$", "", main.instruction.name)
-    if target in ("tpu_custom_call", "mosaic_gpu_v2", "mosaic_gpu", "__gpu$xla.gpu.triton"):
+    if target in PALLAS:
         noted = scope_of(main.instruction.op_name).path
         return f"Pallas kernel {noted[-1] if noted else name}"
     if target.startswith("__cublas$"):

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_device_explain_findings import H200
 
-import roofline_helpers as rh
-from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.devices import Joined, joined, parted
 from roofline_helpers.device.explain import Task, case_ahead
 from roofline_helpers.device.explanation import Explanation
@@ -21,8 +20,6 @@ from roofline_helpers.device.program import Program
 from roofline_helpers.device.trace import Event, Span, Trace
 from roofline_helpers.evidence.typical import exchange_beside
 from roofline_helpers.xla.lower import Arguments
-
-H200 = Ceilings(rh.chip("h200").per_device(), None)
 
 STRAGGLER = """HloModule jit_f, is_scheduled=true, num_partitions=4
 %sum (a: bf16[], b: bf16[]) -> bf16[] {
@@ -220,12 +217,11 @@ HALF = "  %half = f32[8192,8192]{1,0} negate(%p)\n"
     ids=["after arithmetic", "alone", "returned too", "read whole", "of pairs"],
 )
 def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text: str, named: bool) -> None:
-    found = {each.cause: each for each in findings(case_ahead(Program(text, "gpu"), H200))}
+    case = case_ahead(Program(text, "gpu"), H200)
+    found = {each.cause: each for each in findings(case)}
     assert ("all-reduce-sliced" in found) == named
     if named:
-        exchange = next(
-            row for row in case_ahead(Program(text, "gpu"), H200).rows if row.name == "g"
-        )
+        exchange = next(row for row in case.rows if row.name == "g")
         assert found["all-reduce-sliced"].seconds == pytest.approx(0.5 * exchange.seconds)
         assert "of f32[8192,8192] on 4 devices" in found["all-reduce-sliced"].evidence
 
