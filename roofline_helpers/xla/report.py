@@ -285,6 +285,11 @@ class Report:
         if self.cycle_seconds is None:
             return Expected(good, good, max(usual, most), "reached ceilings")
         least, largest, why = worth_of_cycles()
+        for kernel in self.kernels:
+            if kernel.work.cycles is None and kernel.work.operations.keys() & {"scatter", "sort"}:
+                why += f"; the compiler says nothing of {kernel.work.role}, which may take longer"
+                most = math.inf
+                break
         return Expected(good, max(least * good, bound), max(largest * good, most), why)
 
     @functools.cached_property

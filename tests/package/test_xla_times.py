@@ -49,6 +49,19 @@ def test_explain_for_a_chip_takes_the_compiler_s_cycles_where_they_are_longer() 
         assert cause in [found.cause for found in why.findings if row.name in found.kernels]
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_what_the_compiler_has_no_cycles_for_leaves_the_expected_time_open(sparse: bool) -> None:
+    needs("v6e")
+
+    def summed(x: jax.Array, i: jax.Array) -> jax.Array:
+        return jax.ops.segment_sum(x, i, num_segments=256) if sparse else x.sum(0)
+
+    args = spec(100_000, 64, dtype="float32"), spec(100_000, dtype="int32")
+    expected = xla.analyze(summed, *args, chip="v6e").expected
+    assert expected
+    assert (math.isinf(expected.high), "nothing of scatter" in expected.why) == (sparse, sparse)
+
+
 def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> None:
     needs("v6e")
     x = spec(4096, 4096, dtype="float32")
