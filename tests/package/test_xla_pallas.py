@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -153,9 +154,9 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert [finding.cause for finding in why.findings if row.name in finding.kernels] == ["depends"]
     ends = kernel.roof_seconds, kernel.most_seconds
     assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)
-    assert (why.wall, why.expected.high) == pytest.approx(
-        (report.expected.seconds, report.time_at_most)
-    )
+    assert why.wall == pytest.approx(report.expected.seconds)
+    # The groups' table is made by sorts and scatters, of whose time the compiler says nothing
+    assert report.time_at_most < why.expected.high == report.expected.high == math.inf
 
 
 def scalars_first(body: Any, blocks: Any, out: Any, *scratch: Any, grid: int = 8) -> Any:
