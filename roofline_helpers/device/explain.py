@@ -75,31 +75,43 @@ def consistency_notes(rows: Sequence[TimedRow]) -> tuple[str, ...]:
 
 
 def explained(
-    case: Case, work: Sequence[Work], expected: Expected | None = None, **run: Any
+    case: Case,
+    work: Sequence[Work],
+    expected: Expected | None = None,
+    *,
+    notes: Sequence[str],
+    withheld: str = "",
+    busy: str = "",
+    **run: Any,
 ) -> Explanation:
-    """Return a case as an explanation; `run` holds its further fields."""
-    unused = tuple(note for note in run["notes"] if note.startswith(NOT_REUSED))
-    run["notes"] = tuple(note for note in run["notes"] if note not in unused)
+    """Return a case as an explanation; `run` holds its further fields.
+
+    `withheld` says why nothing can be said about causes, `busy` why only about one that dominates.
+    """
+    unused = [note for note in notes if note.startswith(NOT_REUSED)]
+    told = [note for note in notes if note not in unused]
     case = replace(case, unused=tuple(note.removeprefix(NOT_REUSED) for note in unused))
     found = findings(case)
     compiled_anew = tuple(each for each in found if each.cause == COMPILING.key)
-    if run.get("busy"):  # what dominates a call does so at any moment
-        sure = found[0].named and found[0].seconds > max(0.3 * case.wall, 2 * _second(found))
-        found = found[:1] if sure else ()
-        run["withheld"] = run["withheld"] or ("" if sure else run["busy"])
-        run["notes"] = (*run["notes"], *([run["busy"]] if sure else []))
-    if run.get("withheld") and compiled_anew:  # whatever slows a call, it does that in each
-        found, run["withheld"] = compiled_anew, ""
-    if run.get("withheld"):  # no finding says it then
-        run["notes"] = (*run["notes"], *unused)
-    run.pop("busy", None)
+    if busy:  # what dominates a call does so at any moment
+        if found[0].named and found[0].seconds > max(0.3 * case.wall, 2 * _second(found)):
+            found = found[:1]
+            told.append(busy)
+        else:
+            withheld = withheld or busy
+    if withheld and compiled_anew:  # whatever slows a call, it does that in each
+        found, withheld = compiled_anew, ""
+    if withheld:  # no finding says it then
+        told += unused
     return Explanation(
         platform=case.platform,
         rows=case.rows,
-        findings=() if run.get("withheld") else found,
+        findings=() if withheld else found,
         expected=expected or case.ceilings.expected(case.rows),
         hand=case.ceilings.hand(work),
         roofs=case.ceilings.figures(),
+        notes=tuple(told),
+        withheld=withheld,
         **run,
     )
 
@@ -218,16 +230,12 @@ def case_ahead(
     if report is not None and report.expected is not None and hidden:
         bound = (report.time_at_roof or 0.0) - math.fsum(row.least or 0.0 for row in rows)
         more = report.expected.seconds - math.fsum(row.seconds for row in rows)
+
+        def waited(row: TimedRow, left: float) -> float:
+            return max(left, 0.0) / hidden * (row.busy - row.seconds) + row.seconds
+
         rows = [
-            _lasting(
-                row,
-                *(
-                    max(each, 0.0) / hidden * (row.busy - row.seconds) + row.seconds
-                    for each in (more, bound)
-                ),
-            )
-            if row.kernel.overlaps
-            else row
+            _lasting(row, waited(row, more), waited(row, bound)) if row.kernel.overlaps else row
             for row in rows
         ]
     return Case(
