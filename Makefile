@@ -10,7 +10,7 @@ PYTEST := $(PY) -m pytest -q -n 2
 NBVAL := $(PYTEST) --dist loadscope --nbval --nbval-cell-timeout=600 notebooks
 COLAB := .venv-colab
 IN_COLAB = $(COLAB)/bin/python -m pytest -q -n 2 --dist loadscope --disable-warnings --nbval --nbval-cell-timeout=600
-TESTS := $(PYTEST) --dist loadscope --doctest-modules roofline_helpers tests
+TESTS := $(PYTEST) --dist loadscope --doctest-modules roofline_helpers roofline tests
 export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3

@@ -14,8 +14,7 @@ from roofline_helpers.common.checks import BadType, UnknownName, flag, name_of, 
 from roofline_helpers.common.dtypes import computed_as
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Facts, Fields, render, si
-from roofline_helpers.roofline import Roofline
-from roofline_helpers.roofline.model import UNITS
+from roofline_helpers.roofline import UNITS, Roofline
 
 __all__ = ["Chip", "Figure", "all_chips", "chip"]
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 from roofline_helpers.chips import chip
 from roofline_helpers.common.dtypes import width
-from roofline_helpers.evidence.tables import FOLDER, STEPS, TYPES, count
+from roofline_helpers.measured.tables import FOLDER, STEPS, TYPES, count
 
 CHIPS = {
     "a100_sxm": "a100-80gb",

@@ -22,10 +22,10 @@ import pandas as pd
 from scipy.optimize import least_squares
 from scipy.spatial import cKDTree
 
+from roofline.network import collective, topology
 from roofline_helpers.chips import chip
-from roofline_helpers.evidence.law import FASTEST, Errors, Law, least
-from roofline_helpers.evidence.tables import FOLDER, TYPES, count, reduced, table
-from roofline_helpers.network import collective, topology
+from roofline_helpers.measured.law import FASTEST, Errors, Law, least
+from roofline_helpers.measured.tables import FOLDER, TYPES, count, reduced, table
 from roofline_helpers.work import matmul
 from tools import condense
 

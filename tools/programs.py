@@ -7,7 +7,7 @@
 A program is found by what determines it: the lowered program (StableHLO, Mosaic kernels included,
 with the names of its operations), the chip, the layout of its devices, and the versions of JAX and
 of the compiler. The lines of code that it comes from don't count: moving a test compiles nothing.
-`install` makes `roofline_helpers.xla.analyze` look there first; whatever isn't there is compiled,
+`install` makes `roofline.xla.analyze` look there first; whatever isn't there is compiled,
 so nobody's change goes unseen. What counts FLOPs and bytes in a program's text runs every time.
 """
 
@@ -26,10 +26,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from roofline_helpers.xla import compiler
-from roofline_helpers.xla.compiler import CompilerOutput, MemoryStats
-from roofline_helpers.xla.lower import Lowered
-from roofline_helpers.xla.targets import can_compile, compiler_version
+from roofline.xla import compiler
+from roofline.xla.compiler import CompilerOutput, MemoryStats
+from roofline.xla.lower import Lowered
+from roofline.xla.targets import can_compile, compiler_version
 from tools import books
 
 PROGRAMS = books.ROOT / "tests/data/programs.json.xz"

@@ -2,7 +2,7 @@
 
     python -m tools.readers FILE.json --by NAME --url ADDRESS_OF_THE_ISSUE
 
-It goes to ``roofline_helpers/data/readers`` if nothing in it beats what is published of its chip;
+It goes to ``roofline/data/readers`` if nothing in it beats what is published of its chip;
 else it is refused, and everything that is wrong with it is named.
 """
 
@@ -13,11 +13,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from roofline import readers
 from roofline_helpers.common.records import BadRecord
-from roofline_helpers.device import readers
 from tools import books
 
-KEPT = books.ROOT / "roofline_helpers/data/readers"
+KEPT = books.ROOT / "roofline/data/readers"
 CHECKED = """\
 checked: a TPU of the chip table; no stream, matmul or step above a published peak; the book's
          step; versions, command and date

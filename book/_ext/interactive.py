@@ -25,13 +25,14 @@ from sphinx.util.docutils import SphinxDirective
 
 import outputs
 from page_questions import questions
-from roofline_helpers.pages.element import script
+from roofline.labs.javascript import LAB, RIDDLE
+from roofline_helpers.pages.element import ASK, Bundle, script
 
 
-def address(bundle: str) -> str:
+def address(bundle: Bundle) -> str:
     """Return the script's place on the site: its name has its hash, so that it may be kept."""
     code = script(bundle).encode()
-    return f"interactive/{bundle}-{hashlib.sha256(code).hexdigest()[:8]}.js"
+    return f"interactive/{bundle.name}-{hashlib.sha256(code).hexdigest()[:8]}.js"
 
 
 def load(
@@ -39,7 +40,7 @@ def load(
 ) -> None:
     """Have a page with interactive pieces load the one script that it needs."""
     body = context.get("body") or ""
-    bundle = next((one for one in ("lab", "riddle", "ask") if f"<roofline-{one} " in body), None)
+    bundle = next((one for one in (LAB, RIDDLE, ASK) if f"<roofline-{one.name} " in body), None)
     if bundle is None:
         return
     path = Path(app.outdir) / address(bundle)

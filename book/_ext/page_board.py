@@ -7,14 +7,16 @@ from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import evidence, validation
+from roofline import evidence as files
+from roofline import network, validation
+from roofline.training.step import SLICES
+from roofline.validation import PublishedDecode, PublishedStep
+from roofline.validation.exchanges import LARGE
+from roofline.validation.rivals import ratios, skill, spread
+from roofline_helpers import measured
 from roofline_helpers.common.show import render, significant
-from roofline_helpers.evidence import files
-from roofline_helpers.training.step import SLICES
-from roofline_helpers.validation import PublishedDecode, PublishedStep
-from roofline_helpers.validation.exchanges import LARGE
-from roofline_helpers.validation.rivals import ratios, skill, spread
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +32,7 @@ def frame() -> pandas.DataFrame:
 
     "law s" and "error" are of the prediction by laws of measured kernels, "reached s" of ceilings.
     """
-    board, ceilings = rh.scoreboard(law=True), rh.scoreboard()
+    board, ceilings = roofline.scoreboard(law=True), roofline.scoreboard()
     what = board.kind.map(KINDS).mask(board.step == "decode", "decode")
     board = board.rename(columns={"predicted s": "law s"})
     return board.assign(what=what, **{"reached s": ceilings["predicted s"]})
@@ -246,7 +248,7 @@ LAWS = [
     *(("matmul", dtype) for dtype in ("bf16", "fp8", "fp8 in blocks", "nvfp4")),
     *((f"{phase}_attention", "bf16") for phase in ("prefill", "decode")),
     *(("grouped_matmul", dtype) for dtype in ("bf16", "fp8 in blocks")),
-    *((kind, "fp16") for kind in evidence.law.COLLECTIVES),
+    *((kind, "fp16") for kind in network.measured.COLLECTIVES),
 ]
 """Family and type of the laws that the page judges."""
 
@@ -254,15 +256,15 @@ LAWS = [
 def _laws() -> str:
     """Return the laws' errors by family: of each chip's, the middle one."""
 
-    def middle(found: Sequence[evidence.law.Law], which: str, name: str) -> str:
+    def middle(found: Sequence[measured.law.Law], which: str, name: str) -> str:
         errors = [getattr(law, which) for law in found if getattr(law, which)]
         return f"{median(getattr(error, name) for error in errors):.0%}" if errors else "–"
 
-    rows, every = [], evidence.law.every_law()
+    rows, every = [], measured.law.every_law()
     for family, dtype in LAWS:
         own = [law for law in every if (law.family, law.dtype) == (family, dtype)]
-        best = [law for law in own if law.library == evidence.law.FASTEST]
-        known = [law for law in own if law.library != evidence.law.FASTEST]
+        best = [law for law in own if law.library == measured.law.FASTEST]
+        known = [law for law in own if law.library != measured.law.FASTEST]
         row = [middle(best, "law", name) for name in ("median", "p90")]
         row += [middle(best, which, "median") for which in ("roof", "nearest", "unseen")]
         title = f"{family.replace('_', ' ')}, {dtype}"
@@ -274,14 +276,14 @@ def _laws() -> str:
 
 def _network() -> list[str]:
     """Return the network model's median errors on NCCL's times: below 4 MiB, and from there on."""
-    rows = evidence.table("collective")
+    rows = measured.table("collective")
     rows = rows[(rows.dtype == "fp16") & (rows.op != "alltoall")]
-    rows = rows[rows.chip.isin([law.chip for law in evidence.laws_of("all-reduce")])]
+    rows = rows[rows.chip.isin([law.chip for law in measured.laws_of("all-reduce")])]
     off: dict[bool, list[float]] = {False: [], True: []}
     columns: Any = (rows[name] for name in ("chip", "op", "gpus", "bytes", "seconds"))
     for chip, op, gpus, nbytes, seconds in zip(*columns, strict=True):
-        over = rh.network.topology(chip, int(gpus), ceilings="reached").fast
-        one = rh.network.collective(op.replace("_", "-"), float(nbytes), over)
+        over = roofline.network.topology(chip, int(gpus), ceilings="reached").fast
+        one = roofline.network.collective(op.replace("_", "-"), float(nbytes), over)
         off[bool(nbytes >= 4 * 2**20)].append(abs(one.seconds / seconds - 1))
     return [f"{median(each):.0%}" for each in off.values()]
 

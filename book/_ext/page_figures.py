@@ -12,8 +12,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers.device import Explanation, ladder, load_explanation, pictures
+from roofline.diagnosis import Explanation, ladder, load_explanation, pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPLAINED = ROOT / "book/explained.json"
@@ -61,7 +62,7 @@ def slow_step() -> Explanation:
     """
     steps = ladder.committed()["decode"].of(batch=64, context=2048)
     why = next(step.why for step in steps if step.why is not None)
-    return replace(why, hand=rh.evidence.decode()["roof"]["64"]["published"])
+    return replace(why, hand=roofline.evidence.decode()["roof"]["64"]["published"])
 
 
 def waterfall() -> dict[str, float]:

@@ -9,15 +9,15 @@ from contextlib import redirect_stdout
 
 import numpy as np
 
+import roofline
 import roofline_helpers as rh
 from page_board import board, markdown
 from page_figures import EXPLAINED, ROOT, program, slow_step
-from roofline_helpers import xla
+from roofline import readers, xla
+from roofline.diagnosis.findings import CAUSES
+from roofline.labs import riddle
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
-from roofline_helpers.device import readers
-from roofline_helpers.device.findings import CAUSES
-from roofline_helpers.pages import riddle
 from theme import INSTALLS
 
 
@@ -52,10 +52,10 @@ def _front() -> dict[str, str]:
     """The front page: one kernel predicted, compiled and measured."""
     rows, columns = 65536, 4096
     fused = rh.fuse(*rh.work.fusion_chain(rows, columns))
-    h100 = rh.device.measured()["h100"]
+    h100 = rh.measured.device_records()["h100"]
     least = rh.chip("h100").roofline("bf16").time(fused)
 
-    told, _, _ = rh.device.load_explanation(EXPLAINED).describe().partition("note: ")
+    told, _, _ = roofline.diagnosis.load_explanation(EXPLAINED).describe().partition("note: ")
 
     def measured(how: str, source: str) -> float:
         return h100.sample(f"chain {how} {rows}×{columns} bf16", source).seconds
@@ -63,7 +63,7 @@ def _front() -> dict[str, str]:
     pallas = measured("pallas", "pallas")
     smaller = rh.fuse(*rh.work.fusion_chain(8192, 8192)).bytes
     return {
-        "front_matmuls": f"{len(rh.evidence.table('matmul')):,}",
+        "front_matmuls": f"{len(rh.measured.table('matmul')):,}",
         "front_explained": _block("text", told.rstrip()),
         "front_roof_fused": rh.si(least, "s"),
         "front_time_jit": rh.si(measured("one jit", "jax"), "s"),
@@ -126,7 +126,7 @@ def _riddle() -> dict[str, str]:
 
     race = [
         row["seconds"]
-        for row in rh.evidence.decode()["race"]["steps"]
+        for row in roofline.evidence.decode()["race"]["steps"]
         if row["batch"] == torch["batch"] and row["program"].startswith("PyTorch")
     ]
     return {

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import roofline_helpers as rh
+import roofline
+from roofline.labs.riddle import riddle
 from roofline_helpers.pages.element import Element
 from roofline_helpers.pages.questions import ledger
-from roofline_helpers.pages.riddle import riddle
 
 
 def questions() -> dict[str, Element]:
     """Return the questions that a page may ask for, by name."""
     return {
-        "front-point": rh.pages.point("h100", 64, key="front-point"),
-        "your-kernel": rh.pages.instruments.your_kernel(),
+        "front-point": roofline.labs.point("h100", 64, key="front-point"),
+        "your-kernel": roofline.labs.instruments.your_kernel(),
         "ledger": ledger(),
         "decode-riddle": riddle(),
     }

@@ -115,9 +115,9 @@ def files(folder: Any) -> dict[str, Any]:
     return {file.name.removesuffix(".json"): file for file in there if file.name.endswith(".json")}
 
 
-def committed(*parts: str) -> Any:
-    """Return a file or folder of the package's own data, as a resource."""
-    return resources.files("roofline_helpers").joinpath("data", *parts)
+def committed(package: str, *parts: str) -> Any:
+    """Return a file or folder of a package's own data, as a resource."""
+    return resources.files(package).joinpath("data", *parts)
 
 
 def load(path: Any, schema: str, kind: type[T]) -> T:

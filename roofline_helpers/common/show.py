@@ -178,8 +178,8 @@ def facts_html(title: str, facts: Mapping[str, str]) -> str:
 
 
 @functools.cache
-def template(source: str) -> Any:
-    """Return a template: a file of this package that ends in ".html", or the text itself.
+def template(source: str, package: str = "roofline_helpers") -> Any:
+    """Return a template: a file of a package that ends in ".html", or the text itself.
 
     Values are escaped unless they are markup.
     """
@@ -189,7 +189,7 @@ def template(source: str) -> Any:
     def escaped(value: Any) -> Any:
         return value if hasattr(value, "__html__") else Markup(html.escape(str(value)))
 
-    loader = PackageLoader("roofline_helpers", ".")
+    loader = PackageLoader(package, ".")
     made = Environment(loader=loader, autoescape=True, finalize=escaped)
     return made.get_template(source) if source.endswith(".html") else made.from_string(source)
 

@@ -1,4 +1,4 @@
-"""Language models as shapes: the catalogue, and configurations on disk."""
+"""Language models as shapes: the widths of a decoder, and a catalogue of published ones."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from roofline_helpers.common.checks import BadValue, mapping, name_of
-from roofline_helpers.models.configurations import configured
-from roofline_helpers.models.decoder import WIDTHS
-from roofline_helpers.models.decoder import Decoder as Decoder
-from roofline_helpers.models.layers import Block as Block
-from roofline_helpers.models.layers import Experts as Experts
-from roofline_helpers.models.layers import FeedForward as FeedForward
-from roofline_helpers.models.layers import Latent as Latent
-from roofline_helpers.models.layers import Local as Local
-from roofline_helpers.models.layers import Mixer as Mixer
-from roofline_helpers.models.layers import Stored as Stored
+from roofline_helpers.models.decoder import WIDTHS, Decoder
+from roofline_helpers.models.layers import Experts, Latent, Local
 
 FLAGS = ("gated", "tied")
 PARTS: Mapping[str, Any] = {"experts": Experts, "latent": Latent, "local": Local}
@@ -29,22 +21,20 @@ __all__ = ["Decoder", "model", "LLAMA_3_8B"]
 
 
 def model(given: Any) -> Decoder:
-    """Return a decoder by its key or name, or that of a ``config.json`` on disk.
+    """Return a decoder of the catalogue by its key or name.
 
     Parameters
     ----------
-    given : str, Path or Decoder
-        "llama-3-8b", "Mixtral 8x7B". Case, spaces, "-" and "_" don't matter. Or the path of a
-        configuration as Hugging Face's transformers write it, or of its folder. Of a model that
-        reads pictures too it is the language part.
+    given : str or Decoder
+        "llama-3-8b", "Mixtral 8x7B". Case, spaces, "-" and "_" don't matter. A decoder is returned
+        as it is. `roofline.model` also reads a ``config.json``.
 
     Raises
     ------
     UnknownName, BadType
         No such model; the message gives the nearest and lists all. Not a name.
     BadValue
-        No such file; or a configuration of an architecture that isn't read, or with a key that may
-        change its shape and isn't understood: the message names it.
+        A file.
 
     Examples
     --------
@@ -53,17 +43,16 @@ def model(given: Any) -> Decoder:
     """
     if isinstance(given, Decoder):
         return given
-    known = _catalogue()
-    also = {each.name: key for key, each in known.items()}
-    if isinstance(given, Path) or (isinstance(given, str) and given not in known):
-        path = Path(given)
-        if isinstance(given, Path) or "/" in given or path.suffix == ".json" or path.is_dir():
-            return configured(path / "config.json" if path.is_dir() else path)
+    if isinstance(given, Path) or str(given).endswith(".json"):
+        raise BadValue(f"a configuration on disk is read by roofline.model, got {given}")
+    known = catalogue()
+    also = {decoder.name: key for key, decoder in known.items()}
     return known[name_of("model", given, known, also)]
 
 
 @cache
-def _catalogue() -> dict[str, Decoder]:
+def catalogue() -> dict[str, Decoder]:
+    """Return the published models by key."""
     text = resources.files("roofline_helpers").joinpath("data", "models.toml").read_text("utf-8")
     found = {}
     for key, entry in tomllib.loads(text).items():

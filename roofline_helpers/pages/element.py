@@ -5,81 +5,72 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from markupsafe import Markup
 
-from roofline_helpers.common.checks import name_of
 from roofline_helpers.common.show import template
 from roofline_helpers.pages import judge
 
-BUNDLES: Mapping[str, tuple[str, ...]] = {
-    "ask": ("numbers.js", "style.js", "core.js"),
-    "riddle": ("numbers.js", "style.js", "core.js", "riddle.js"),
-    "lab": (
-        *("numbers.js", "style.js", "core.js"),
-        *("model.js", "serving.js", "network.js", "verdicts.js", "briefs.js"),
-        *("chart.js", "labs.js"),
-    ),
-}
-"""Scripts of each kind of element: a notebook with questions doesn't load those of labs."""
+
+@dataclass(frozen=True)
+class Bundle:
+    """The scripts of one kind of element, after those that questions need.
+
+    Parameters
+    ----------
+    name : str
+        "ask" (questions), "lab" (instruments and labs) or "riddle".
+    more : callable, optional
+        Returns the texts of further scripts.
+
+    Examples
+    --------
+    >>> ASK.name, ASK.more()
+    ('ask', [])
+    """
+
+    name: str
+    more: Callable[[], list[str]] = list
+
+
+ASK = Bundle("ask")
+"""A notebook with questions alone doesn't load the scripts of labs."""
 
 # --- the script ----------------------------------------------------------------------------------
 
 
 @functools.cache
-def _sources(bundle: str) -> str:
+def _code(bundle: Bundle) -> str:
     # constants come from Python, so that they are written only once
     words = {
         "slips": judge.SLIPS,
         "large": judge.TOO_LARGE,
         "small": judge.TOO_SMALL,
     }
-    parts = [f"const judge = {to_json(words)};"]
-    for name in BUNDLES[bundle]:
-        if name == "model.js":
-            from roofline_helpers.pages import javascript
-
-            parts.append(f"const tables = {to_json(javascript.tables())};")
-        path = resources.files("roofline_helpers") / "pages/assets" / name
-        parts.append(path.read_text("utf-8"))
+    folder = resources.files("roofline_helpers") / "pages/assets"
+    own = [(folder / name).read_text("utf-8") for name in ("numbers.js", "style.js", "core.js")]
+    parts = [f"const judge = {to_json(words)};", *own, *bundle.more()]
     # drop comments and indentation
     code = re.sub(r"^ */\*.*?\*/ *$", "", "\n".join(parts), flags=re.MULTILINE | re.DOTALL)
     bare = re.sub(r"^ *(//.*)?", "", code, flags=re.MULTILINE)
     return re.sub(r"\n+", "\n", bare).strip()
 
 
-def script(bundle: str) -> str:
+def script(bundle: Bundle) -> str:
     """Return the JavaScript for the elements of a bundle and of questions.
 
-    Parameters
-    ----------
-    bundle : str
-        "ask" (questions), "lab" (instruments and labs) or "riddle".
-
     Examples
     --------
-    >>> "customElements.define" in script("ask")
+    >>> "customElements.define" in script(ASK)
     True
     """
-    body = _sources(name_of("bundle", bundle, BUNDLES))
-    tags = [f"roofline-{kind}" for kind in dict.fromkeys(("ask", bundle))]
+    tags = [f"roofline-{kind}" for kind in dict.fromkeys((ASK.name, bundle.name))]
     start = f"core.start({to_json(tags)});"
-    return f'(() => {{\n"use strict";\n{body}\n{start}\n}})();\n'
-
-
-def widest(bundles: Iterable[str]) -> str:
-    """Return the bundle with the most scripts: each other bundle contains that of questions.
-
-    Examples
-    --------
-    >>> widest(["ask", "lab"])
-    'lab'
-    """
-    return max(bundles, key=lambda bundle: len(BUNDLES[bundle]))
+    return f'(() => {{\n"use strict";\n{_code(bundle)}\n{start}\n}})();\n'
 
 
 def to_json(value: Any) -> str:
@@ -113,8 +104,8 @@ class Element:
         The same as text, without the answer.
     then : str
         HTML that is always visible below it.
-    bundle : str
-        The scripts it needs: "ask", "lab" or "riddle".
+    bundle : Bundle
+        The scripts it needs.
     inner : tuple of Element
         Elements inside `then`.
 
@@ -129,13 +120,13 @@ class Element:
     fallback: str
     plain: str
     then: str = ""
-    bundle: str = "ask"
+    bundle: Bundle = ASK
     inner: tuple[Element, ...] = ()
 
     def markup(self) -> str:
         """Return the element's HTML without its script, for use inside another one."""
         parts = (Markup(each) for each in (to_json(self.data), self.fallback, self.then))
-        return str(fragment("element", self.kind, self.bundle, *parts))
+        return str(fragment("element", self.kind, self.bundle.name, *parts))
 
     def html(self) -> str:
         """Return the element's HTML with its script, as a cell shows it.
@@ -143,7 +134,9 @@ class Element:
         Each output has the script, because in Colab each output is its own page.
         `tools/notebooks/run.py` removes it from committed notebooks.
         """
-        code = script(widest({one.bundle for one in self._all()}))
+        code = script(
+            max((one.bundle for one in self._all()), key=lambda bundle: len(_code(bundle)))
+        )
         return str(fragment("script", Markup(self.markup()), Markup(code)))
 
     def _all(self) -> Iterable[Element]:

@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from markupsafe import Markup
 
-from roofline_helpers.common.checks import (
-    BadType,
-    BadValue,
-    RooflineError,
-    finite,
-    name_of,
-    shown,
-)
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, finite, name_of, shown
 from roofline_helpers.common.show import PREFIXES, Text, cell, reading, si, significant, table_html
 from roofline_helpers.pages.element import Element, fragment
 from roofline_helpers.pages.judge import slack

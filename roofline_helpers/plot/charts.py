@@ -203,7 +203,7 @@ def timeline(spans: Sequence[Any], *, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from roofline_helpers.xla.kernel import TimelineSpan
+    >>> from roofline.xla.kernel import TimelineSpan
     >>> timeline([TimelineSpan("matmul", "matmul", "kernels", 0.0, 2e-6, 1)]).get_xlabel()
     'least time (µs)'
     """

@@ -50,8 +50,7 @@ from roofline_helpers.plot.style import (
     short_number,
     size_of,
 )
-from roofline_helpers.roofline import Roofline
-from roofline_helpers.roofline.model import NETWORK
+from roofline_helpers.roofline import NETWORK, Roofline
 from roofline_helpers.work import Work
 
 # --- Labels in fixed places: ceilings, slopes, regions, guides, bars, margin ---------------------

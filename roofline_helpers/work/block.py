@@ -7,15 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers.common.checks import (
-    BadValue,
-    Number,
-    flag,
-    plain,
-    shown,
-    size,
-    sizes,
-)
+from roofline_helpers.common.checks import BadValue, Number, flag, plain, shown, size, sizes
 from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.work.attention import attention_sizes, flash_attention, naive_attention
 from roofline_helpers.work.operations import add, dropout, gelu, layernorm, matmul, rmsnorm, swiglu

@@ -26,7 +26,7 @@ from roofline_helpers.common.checks import (
 )
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Facts, cell, facts_html, si, span
-from roofline_helpers.roofline.model import NETWORK
+from roofline_helpers.roofline import NETWORK
 
 
 @dataclass(frozen=True, repr=False)

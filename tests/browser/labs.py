@@ -12,16 +12,16 @@ from browser import Serve, Visit
 from playwright.sync_api import Locator, expect
 
 import roofline_helpers as rh
-from roofline_helpers import pages
+from roofline import labs
 
 ELEMENTS = {
-    "point": pages.point,
-    "ridges": pages.ridges,
-    "matmul": pages.matmul,
-    "chain": pages.chain,
-    "sharding": pages.sharding,
-    "memory-wall": pages.memory_wall,
-    "design": pages.design_challenge,
+    "point": labs.point,
+    "ridges": labs.ridges,
+    "matmul": labs.matmul,
+    "chain": labs.chain,
+    "sharding": labs.sharding,
+    "memory-wall": labs.memory_wall,
+    "design": labs.design_challenge,
 }
 LABS = ("memory-wall", "design")
 PAGE = (

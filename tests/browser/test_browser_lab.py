@@ -11,13 +11,13 @@ from labs import Shown, card, cards, fill, rate, said, unlock
 from playwright.sync_api import expect
 
 import roofline_helpers as rh
-from roofline_helpers import pages, serving
+from roofline import labs, serving
+from roofline.labs.briefs import BRIEFS, COUNTED, judge
+from roofline.labs.instruments import first_compute_bound
+from roofline.labs.labs import EDGE, ROWS, SIDES, TIMED, goal_cost, timed
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import significant
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.pages.briefs import BRIEFS, COUNTED, judge
-from roofline_helpers.pages.instruments import first_compute_bound
-from roofline_helpers.pages.labs import EDGE, ROWS, SIDES, TIMED, goal_cost, timed
 
 
 def wall_settings() -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ def test_the_goal_of_the_wall_is_scored_as_python_does(shown: Shown) -> None:
     expect(host.get_by_label("Task")).to_be_focused()
     expect(host.get_by_label("N", exact=True)).to_be_hidden()
     every = [(c, t, m) for c in TIMED for t in TIMED[c] for m in ROWS]
-    times = pages.memory_wall().data["measured"]["times"]
+    times = labs.memory_wall().data["measured"]["times"]
     costs = [goal_cost(times, *one) for one in every]
     asked = [{"Chip": c, "Data type": t, "M (tokens)": str(m)} for c, t, m in every]
     scores = [float(one["score"].removesuffix(" of 100")) for one in fill(host, asked)]

@@ -9,7 +9,7 @@ from browser import Serve, Visit, overflow, violations
 from labs import PAGE
 from playwright.sync_api import Locator, expect
 
-from roofline_helpers.pages import riddle
+from roofline.labs import riddle
 
 STATES = riddle.orders()
 LEAST, BEST = riddle.best(STATES)

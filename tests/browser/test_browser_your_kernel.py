@@ -10,6 +10,7 @@ from browser import Serve, Visit, overflow, violations
 from labs import PAGE
 from playwright.sync_api import Locator, expect
 
+import roofline
 import roofline_helpers as rh
 from roofline_helpers.common.show import si
 
@@ -21,7 +22,7 @@ def home(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with the instrument alone."""
     folder = tmp_path_factory.mktemp("pasted")
     (folder / "index.html").write_text(
-        PAGE.format(rh.pages.instruments.your_kernel().html()), "utf-8"
+        PAGE.format(roofline.labs.instruments.your_kernel().html()), "utf-8"
     )
     return serve(folder)
 
@@ -53,7 +54,7 @@ def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
     assert card(host, "verdict") == f"{verdict.word}-bound"
     low, high = (si(end, "s") for end in verdict.seconds)
     assert card(host, "least time") == f"{low} to {high}"
-    law = rh.evidence.laws("matmul", "h100", "bf16")
+    law = rh.measured.laws("matmul", "h100", "bf16")
     assert card(host, "measured kernels") == (
         f"about {si(law.seconds(rh.work.matmul(512, 8192, 8192)), 's')}"
     )

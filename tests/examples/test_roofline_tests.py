@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roofline_helpers import xla
+from roofline import xla
 from tools import books, programs
 
 pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled")
@@ -50,7 +50,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip(f"NOT TESTED: {xla.can_compile('v6e')}")
     monkeypatch.setattr(programs.compiler, "compile_ahead", programs.ahead)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_PLUGINS", "roofline_helpers.testing.plugin")
+    monkeypatch.setenv("PYTEST_PLUGINS", "roofline.testing.plugin")
 
 
 def test_nothing_changed() -> None:

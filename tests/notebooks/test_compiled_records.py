@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from roofline_helpers import xla
-from roofline_helpers.xla import analysis
-from roofline_helpers.xla.analysis import REFUSED
+from roofline import xla
+from roofline.xla import analysis
+from roofline.xla.analysis import REFUSED
 from tools.notebooks import records
 
 

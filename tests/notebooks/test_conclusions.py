@@ -13,12 +13,13 @@ import jax
 import pytest
 
 import chapters
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import validation, xla
+from roofline import validation, xla
+from roofline.diagnosis import ladder
+from roofline.labs.labs import TODAY
 from roofline_helpers.common.show import significant
-from roofline_helpers.device import ladder
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.pages.labs import TODAY
 from tools import books
 from tools.notebooks import run as notebooks
 
@@ -107,7 +108,7 @@ def test_chapter_1_calculates_by_hand_as_the_chip_s_figures_say() -> None:
 
 def test_chapter_1_s_rule_holds_on_the_chip() -> None:
     """Nearly flat up to the ridge, and then not; the ridges are those that it says."""
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     roof = rh.chip("h100").roofline("bf16")
     times = [record.sample(f"matmul {b}×8192×8192 bf16", "jax").seconds for b in (1, 256, 512)]
     assert times[1] < 1.25 * times[0]
@@ -122,7 +123,7 @@ def test_chapter_1_s_rule_holds_on_the_chip() -> None:
 def test_the_first_slow_kernel_is_slow_beside_measured_ones() -> None:
     """Chapter 1's last exercise: an add at 0.60 ms, and what an H100's add reached."""
     roof = rh.chip("h100").roofline("bf16")
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     small, large = (rh.work.elementwise(n, 2, 1, flops=1) for n in (2**27, 2**30))
     assert roof.bound(small) == "memory"
     assert roof.time(small) / 600e-6 < 0.5
@@ -131,7 +132,7 @@ def test_the_first_slow_kernel_is_slow_beside_measured_ones() -> None:
 
 def test_four_milliseconds_are_three_times_what_such_a_matmul_takes() -> None:
     job = rh.work.matmul(8192, 8192, 8192)
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     like = rh.typical(job, "h100")
     assert 2.7 < 4e-3 / like.quantile(0.5) < 3
     assert like.roof / 4e-3 < 0.3 < 0.8 < like.roof / like.quantile(0.5)
@@ -141,7 +142,7 @@ def test_four_milliseconds_are_three_times_what_such_a_matmul_takes() -> None:
 
 
 def test_chapter_2_s_kernels_lie_between_the_ridges() -> None:
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     h100 = rh.chip("h100").roofline("bf16")
     chain = rh.work.elementwise(2**24, 1, 1, flops=512)
     assert h100.ridge_at("hbm", "vector") < chain.intensity < h100.ridge
@@ -162,7 +163,7 @@ def test_chapter_2_s_kernels_lie_between_the_ridges() -> None:
 def test_a_step_between_two_ridges_is_not_given_one_verdict() -> None:
     step = rh.work.matmul(256, 8192, 8192)
     published = [rh.chip(chip).roofline("bf16") for chip in ("h100", "h200")]
-    records = [rh.device.measured()[chip] for chip in ("h100", "h200")]
+    records = [rh.measured.device_records()[chip] for chip in ("h100", "h200")]
     assert [roof.bound(step) for roof in published] == ["memory", "compute"]
     assert [one.roofline("bf16").bound(step) for one in records] == ["compute", "compute"]
     before, after = (one.sample("matmul 256×8192×8192 bf16").seconds for one in records)
@@ -219,7 +220,7 @@ def test_attention_in_decode_has_4_flop_per_byte_at_every_batch() -> None:
 
 
 def test_implied_tensors_are_an_upper_limit_and_softmax_s_did_not_move() -> None:
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     bandwidth = rh.chip("h100").roofline("bf16").bandwidth
 
     def tensors(name: str, library: str, count: int) -> tuple[float, float]:
@@ -238,7 +239,7 @@ def test_implied_tensors_are_an_upper_limit_and_softmax_s_did_not_move() -> None
 
 
 def test_a_matmul_held_against_itself_is_said_to_be() -> None:
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     sample = record.sample("matmul 8192×8192×8192 bf16")
     assert sample.counters
     assert sample.flops / sample.counters["seconds"] > record.roofline("bf16").peak
@@ -264,12 +265,12 @@ def test_cost_analysis_adds_up_memories_and_hbm_sees_what_is_read_again() -> Non
 
 
 def eight_bit(label: str, dtype: str = "fp8") -> Any:
-    return rh.device.measured()["h100"].sample(f"matmul 8192×8192×8192 {dtype}, {label}")
+    return rh.measured.device_records()["h100"].sample(f"matmul 8192×8192×8192 {dtype}, {label}")
 
 
 def test_fp8_is_a_fast_kernel_behind_a_slow_transpose() -> None:
     """On an H100 8-bit matmuls aren't at half rate: they gain about two over bf16."""
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     for dtype in ("fp8", "int8"):
         first = eight_bit("compiler's choice", dtype)
         stored = eight_bit("B transposed, compiler's choice", dtype)
@@ -279,12 +280,12 @@ def test_fp8_is_a_fast_kernel_behind_a_slow_transpose() -> None:
         assert 1.8 < stored.rate / record.peaks["bf16"] < stored.rate / bf16.rate < 2.2
         assert record.peaks[dtype] == stored.rate
     # nothing of the H200's two points is a ceiling: both have the transpose in them
-    assert not {"fp8", "int8"} & {*rh.device.measured()["h200"].peaks}
+    assert not {"fp8", "int8"} & {*rh.measured.device_records()["h200"].peaks}
     assert not {"fp8", "int8"} & {*rh.chip("h200").reached.matrix}
 
 
 def test_energy_is_time_at_the_power_limit_by_type_by_size_and_by_contents() -> None:
-    record = rh.device.measured()["h200"]
+    record = rh.measured.device_records()["h200"]
 
     def read(name: str) -> tuple[float, float, float]:
         """Joules per FLOP, watts, and the clock that the SMs counted."""
@@ -319,10 +320,10 @@ def test_energy_is_time_at_the_power_limit_by_type_by_size_and_by_contents() -> 
 
 def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:
     """What their prediction gained from a ceiling with a transpose in it wasn't knowledge."""
-    told: dict[str, Any] = {"rh": rh, "training": rh.training}
+    told: dict[str, Any] = {"rh": rh, "training": roofline.training}
     cells = notebooks.load(path("can-you-trust-a-roofline")).cells
     exec(next(cell.source for cell in cells if "def with_fp8" in cell.source), told)
-    board = rh.scoreboard()
+    board = roofline.scoreboard()
     chosen = board[(board.chip == "h100") & (board.type == "fp8") & (board.kind == "dense")]
     better = {"NeMo": [0, 0], "mlcommons": [0, 0]}
     for key, row in chosen.iterrows():
@@ -335,13 +336,13 @@ def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:
         better[source] = [better[source][0] + nearer, better[source][1] + 1]
     assert better == {"NeMo": [4, 5], "mlcommons": [2, 9]}
     first = chosen.index[chosen.source.str.contains("NeMo")]
-    nearer = rh.scoreboard(law=True).error[chosen.index].abs() < chosen.error.abs()
+    nearer = roofline.scoreboard(law=True).error[chosen.index].abs() < chosen.error.abs()
     assert nearer[first].all()
     assert nearer.sum() == 5 + 7
 
 
 def test_times_of_measured_kernels_halve_the_error_on_gpus() -> None:
-    boards = [rh.scoreboard(law=law) for law in (False, True)]
+    boards = [roofline.scoreboard(law=law) for law in (False, True)]
     gpus = boards[0].chip.map(lambda key: rh.chip(key).kind) == "gpu"
     before, now = (board.error[gpus].abs().median() for board in boards)
     assert now < 0.55 * before
@@ -368,10 +369,10 @@ def test_quoted_fp8_programs_are_the_compilers() -> None:
 
 def test_our_matmuls_beside_others_on_the_same_shapes() -> None:
     """Squares are slower, at the power limit; calls of few rows and [K, N] in fp8 stand out."""
-    public = rh.evidence.table("matmul").set_index(["chip", "dtype", "m", "n", "k"])["seconds"]
+    public = rh.measured.table("matmul").set_index(["chip", "dtype", "m", "n", "k"])["seconds"]
     ratios: dict[str, list[float]] = {}
     for key in ("h100", "h200"):
-        for s in rh.device.measured()[key].samples:
+        for s in rh.measured.device_records()[key].samples:
             found = re.match(r"matmul (\d+)×(\d+)×(\d+) (bf16|fp8)\b(?!.*zeros)", s.name)
             theirs = public.get((key, found[4], *map(int, found.groups()[:3]))) if found else None
             if found is None or theirs is None or theirs < 30e-6 or "ncu" in s.name:
@@ -396,7 +397,7 @@ def test_our_matmuls_beside_others_on_the_same_shapes() -> None:
 
 
 def test_nvml_overstates_the_clock_of_matmuls_at_the_power_limit() -> None:
-    record = rh.device.measured()["h200"]
+    record = rh.measured.device_records()["h200"]
     chip = rh.chip("h200")
     assert chip.clock
     over = {}
@@ -417,7 +418,7 @@ def test_nvml_overstates_the_clock_of_matmuls_at_the_power_limit() -> None:
 
 
 def test_xla_and_inductor_fuse_alike_on_a_gpu_but_after_a_matmul() -> None:
-    text = (books.ROOT / "roofline_helpers/data/compared/compilers.json").read_text("utf-8")
+    text = (books.ROOT / "roofline/data/compared/compilers.json").read_text("utf-8")
     gpu, tensor = json.loads(text)["programs"], 2 * 8192**2
     for i, (name, one) in enumerate(gpu.items()):
         on_gpu = sum(size > tensor / 1000 for size in one["xla"].values())
@@ -474,7 +475,7 @@ def test_what_xla_s_attention_moves_besides_is_its_result_in_another_layout() ->
 
 
 def test_short_attention_by_jax_s_cudnn_is_slower_only_when_called_from_python() -> None:
-    for gpu in rh.device.measured().values():
+    for gpu in rh.measured.device_records().values():
         took = {
             (source, n): gpu.sample(f"flash attention 2×16×{n}×128 bf16", source).seconds
             for source in ("pallas", "cudnn")
@@ -484,7 +485,7 @@ def test_short_attention_by_jax_s_cudnn_is_slower_only_when_called_from_python()
         assert took["pallas", 512] > 0.75 * took["pallas", 1024]
         naive = [gpu.sample(f"naive attention 2×16×{2**n}×128 bf16") for n in range(10, 14)]
         assert min(one.bandwidth for one in naive) > 0.75 * gpu.streams["copy"]
-    h200, ratios = rh.device.measured()["h200"], {"": [], ", with its gradient": []}
+    h200, ratios = rh.measured.device_records()["h200"], {"": [], ", with its gradient": []}
     for causal, n in itertools.product(("", "causal "), (512, 1024, 2048, 4096, 8192)):
         for end in ratios:
             name = f"{causal}flash attention 2×16×{n}×128 bf16, 24 layers in a jit"
@@ -514,14 +515,14 @@ def test_attention_s_lengths_have_an_end(chip: str, tokens: int) -> None:
     if missing := xla.can_compile(chip):
         pytest.skip(f"NOT TESTED for {chip}: {missing}")
     one, two = ([jax.ShapeDtypeStruct((1, n, tokens, 128), "bfloat16")] * 3 for n in (1, 2))
-    assert xla.analyze(rh.kernels.attention, *one, chip=chip).flops > 0
+    assert xla.analyze(roofline.kernels.attention, *one, chip=chip).flops > 0
     with pytest.raises(xla.DoesNotFit, match="vmem"):
-        xla.analyze(rh.kernels.attention, *two, chip=chip)
+        xla.analyze(roofline.kernels.attention, *two, chip=chip)
 
 
 def test_a_clock_is_held_against_ceilings_that_were_reached() -> None:
     """Of attention the ratio by those is the clock's within a tenth; by published ones it isn't."""
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     naive, flash = (
         record.sample(f"{kind} attention 2×16×8192×128 bf16", source).seconds
         for kind, source in (("naive", "jax"), ("flash", "torch"))
@@ -546,7 +547,7 @@ def test_exponentials_are_a_ceiling_of_attention() -> None:
     assert 4 * 128 * 16 / in_a_clock == pytest.approx(2, rel=2e-3)
     # 148 SMs of 8192 FLOPs and 16 exponentials: the clock of the B200's peak is plausible
     assert 1.8e9 < rh.chip("b200").peak("bf16").value / 148 / 8192 < 1.9e9
-    record = rh.device.measured()["h200"]
+    record = rh.measured.device_records()["h200"]
     units = {one.name: one.state["per clock"] for one in record.group("units")}
     assert all(units[name] == pytest.approx(16, rel=1e-3) for name in units if "add" not in name)
     name = "flash attention 2×16×8192×128 bf16"
@@ -576,7 +577,7 @@ def test_an_h100_reads_keys_and_values_again_from_its_l2() -> None:
     assert {rh.verdict(work, "h100").word for work in blocks.values()} == {"memory"}
     assert blocks[128].bytes / tensor == 34
     for source in ("pallas", "cudnn", "torch"):
-        one = rh.device.measured()["h100"].sample(f"flash attention {RECORDED}", source)
+        one = rh.measured.device_records()["h100"].sample(f"flash attention {RECORDED}", source)
         assert one.dram_bytes
         assert 4 < one.dram_bytes / (2 * 16 * 2048 * 128 * 2) < 6.5
         names = " ".join(one.notes)
@@ -588,12 +589,12 @@ def test_an_h100_reads_keys_and_values_again_from_its_l2() -> None:
     through = {rows: work.bytes / l2.bandwidth.value / matmuls for rows, work in blocks.items()}
     assert 0.9 < through[128] < 1.2 < 2 < through[64]
     for gpu in ("h100", "h200"):  # programs that share only γ and β
-        chain = rh.device.measured()[gpu].sample("chain pallas 65536×4096 bf16", "pallas")
+        chain = rh.measured.device_records()[gpu].sample("chain pallas 65536×4096 bf16", "pallas")
         assert chain.dram_bytes == pytest.approx(2 * (4 * 65536 * 4096 + 2 * 4096), rel=1e-3)
 
 
 def test_torch_compile_s_chain_issues_too_much_and_the_single_jit_has_too_few_warps() -> None:
-    records = rh.device.measured()
+    records = rh.measured.device_records()
     h200 = records["h200"]
     name = "chain {} 65536×4096 bf16"
     ways = {"one jit": "jax", "pallas": "pallas", "compiled": "torch.compile", "Triton": "triton"}
@@ -624,7 +625,7 @@ def test_torch_compile_s_chain_issues_too_much_and_the_single_jit_has_too_few_wa
 
 
 def test_a_read_needs_3_to_4_mb_in_flight_on_an_h200() -> None:
-    h200 = rh.device.measured()["h200"]
+    h200 = rh.measured.device_records()["h200"]
     idle = h200.sample("load after load over 4 GiB", "cuda").seconds
     published = rh.chip("h200").memory["hbm"].bandwidth.value
     reads = h200.group("concurrency")
@@ -644,7 +645,7 @@ def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
     products = [r for r in healthy.kernels if r.matrix_flops and "attention" not in r.what]
     rates = [row.matrix_flops / row.seconds for row in products]
     assert 0.9 < max(rates) / (allowed * healthy.roofs.published["bf16"]) < 1
-    record = rh.device.measured()["h200"]
+    record = rh.measured.device_records()["h200"]
     for one in record.group("clocks"):
         if one.name.startswith("matmul") and one.dtype in ("bf16", "fp16"):
             peak = chip.peak(one.dtype).value * one.state["clock"] / chip.clock.value
@@ -654,7 +655,7 @@ def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
 
 
 def test_a_dense_ragged_matmul_costs_up_to_71_times_a_batched_one() -> None:
-    record = rh.device.measured()["h200"]
+    record = rh.measured.device_records()["h200"]
     took: dict[str, dict[str, float]] = {}
     for one in record.group("mixture"):
         model, tokens, way = one.name.split(", ", 2)
@@ -669,7 +670,7 @@ def test_a_dense_ragged_matmul_costs_up_to_71_times_a_batched_one() -> None:
 
 
 def test_a_ring_is_too_slow_for_a_switch_that_adds_and_right_where_it_does_not() -> None:
-    rows = rh.validation.collectives()
+    rows = roofline.validation.collectives()
     big = rows[(rows.chip == "h100") & (rows.bytes == 2**31) & (rows.collective == "all-reduce")]
     big = big.set_index("devices")
     bus = 2 * (1 - 1 / big.index) * 2**31 / big["measured µs"] / 1e3
@@ -677,11 +678,16 @@ def test_a_ring_is_too_slow_for_a_switch_that_adds_and_right_where_it_does_not()
     assert big.error[4] == pytest.approx(0, abs=0.01)
     assert big.error[8] == pytest.approx(0.196, abs=0.005)
     assert bus[8] > 370  # what users see of NCCL's ring there, with NVLS off
-    host = rh.network.topology("h100", 8, ceilings="reached", multicast=True).fast
-    both = {way: rh.network.all_reduce(2**31, host, algorithm=way) for way in ("nvls", "ring")}
+    host = roofline.network.topology("h100", 8, ceilings="reached", multicast=True).fast
+    both = {
+        way: roofline.network.all_reduce(2**31, host, algorithm=way) for way in ("nvls", "ring")
+    }
     assert both["nvls"].seconds < big["measured µs"][8] / 1e6 < both["ring"].seconds
     # a ring's fitted constant: slower than the copy that it is named after
-    own, copied = (host[0].protocols[-1].own_rate, rh.device.measured()["h100"].streams["copy"])
+    own, copied = (
+        host[0].protocols[-1].own_rate,
+        rh.measured.device_records()["h100"].streams["copy"],
+    )
     assert own is not None
     assert 2 * own < copied / 2  # which reads and writes
     # an all-gather has nothing to add, and its ring isn't too slow
@@ -690,14 +696,14 @@ def test_a_ring_is_too_slow_for_a_switch_that_adds_and_right_where_it_does_not()
 
 
 def test_two_axes_of_a_torus_reached_a_little_more_than_one_after_the_other_could() -> None:
-    rows = rh.validation.collectives()
+    rows = roofline.validation.collectives()
     [row] = rows[rows.chip == "v6e"].to_dict("records")
     assert row["bound µs"] / row["measured µs"] == pytest.approx(0.59, abs=0.005)
 
 
 def test_what_is_not_judged_is_further_off_and_printed() -> None:
-    rows = rh.validation.collectives()
-    off = rows.error.abs() > rh.validation.LARGE
+    rows = roofline.validation.collectives()
+    off = rows.error.abs() > roofline.validation.LARGE
     counts = (
         len(rows),
         int(rows.judged.sum()),
@@ -714,8 +720,8 @@ def test_what_is_not_judged_is_further_off_and_printed() -> None:
 
 def test_an_all_to_all_s_bytes_a_link_are_fixed_for_an_array_and_grow_for_a_chip() -> None:
     def on_a_link(chips: int, of_each: float) -> float:
-        ring = rh.network.topology("v5p", f"{chips}x4x4")["x"]
-        return rh.network.all_to_all(of_each * chips, ring).link_bytes
+        ring = roofline.network.topology("v5p", f"{chips}x4x4")["x"]
+        return roofline.network.all_to_all(of_each * chips, ring).link_bytes
 
     for chips in (4, 8, 16):
         assert on_a_link(chips, 1e9 / chips) == pytest.approx(1e9 / 8)
@@ -723,12 +729,12 @@ def test_an_all_to_all_s_bytes_a_link_are_fixed_for_an_array_and_grow_for_a_chip
 
 
 def test_a_pipeline_gathers_sharded_weights_for_each_microbatch_and_whole_ones_never() -> None:
-    place = rh.network.topology("v6e", "16x16", slices=4, ceilings="reached")
+    place = roofline.network.topology("v6e", "16x16", slices=4, ceilings="reached")
     mesh = {"pipeline": "dcn", "fsdp": ("x", "y")}
 
     def inside(microbatches: int, **options: Any) -> float:
         options |= {"batch": 2048, "seq": 4096, "microbatches": microbatches}
-        return rh.training.step("llama-3-8b", place, mesh, **options).networks["x"]
+        return roofline.training.step("llama-3-8b", place, mesh, **options).networks["x"]
 
     assert inside(8) == pytest.approx(8 * inside(1), rel=0.01)
     zero_1 = inside(8, sharded=())
@@ -747,9 +753,9 @@ def test_gradients_hide_between_slices_and_nothing_does_inside_one() -> None:
     assert over["fsdp"][1] == pytest.approx(over["fsdp"][0])
     assert over["fsdp"][1] / report.time_at_roof == pytest.approx(1 / 5, abs=0.01)
     # as counted: each chip sends its share of all gradients in bf16 over its host's network
-    place = rh.network.topology("v6e", "16x16", slices=4)
+    place = roofline.network.topology("v6e", "16x16", slices=4)
     gradients = 2 * rh.models.model("llama-3-8b").parameters / 256
-    counted = rh.network.all_reduce(gradients, place["dcn"]).transfer
+    counted = roofline.network.all_reduce(gradients, place["dcn"]).transfer
     assert over["slice"][0] == pytest.approx(counted, rel=0.02)
 
 
@@ -777,8 +783,8 @@ def test_a_recipe_s_flags_hide_gathers_where_there_are_some() -> None:
 
 def test_a_hand_count_misses_scores_computed_again_and_up_to_half_of_the_exchanges() -> None:
     cube, pod = (kept()[f"whole-llama-{name}", "v5p"] for name in ("64x1", "512x8"))
-    place = rh.network.topology("v5p", "4x4x4")
-    hand = rh.training.step("llama-3-8b", place, {"fsdp": 64}, batch=512, seq=4096)
+    place = roofline.network.topology("v5p", "4x4x4")
+    hand = roofline.training.step("llama-3-8b", place, {"fsdp": 64}, batch=512, seq=4096)
     sent = sum(each.seconds for each in cube.exchanges)
     assert hand.hidden + hand.exposed == pytest.approx(0.53 * sent, rel=0.02)
     backward = [row for row in cube.rows if re.match("attention_d(q|kv)_kernel", row.name)]
@@ -807,8 +813,8 @@ def test_the_count_tells_apart_what_is_well_away_from_its_number_and_only_that()
     shapes = {"v5e": "4x4", "v5p": "2x2x4", "v6e": "4x4"}
     numbers, exposed = {}, {}
     for chip, shape in shapes.items():
-        place = rh.network.topology(chip, shape)
-        numbers[chip] = rh.training.least_tokens(place, place.fast)
+        place = roofline.network.topology(chip, shape)
+        numbers[chip] = roofline.training.least_tokens(place, place.fast)
         for tokens in (512, 2048, 8192, *((4096,) if chip == "v6e" else ())):
             made = kept()[f"shard-fsdp-{16 * tokens}", chip].exchanges
             share = sum(e.exposed for e in made) / sum(e.seconds for e in made)
@@ -822,21 +828,21 @@ def test_the_count_tells_apart_what_is_well_away_from_its_number_and_only_that()
 
 
 def test_speculative_decoding_makes_a_token_in_less_than_the_least_time_of_a_step() -> None:
-    place = rh.network.topology("v6e", "2x4")
+    place = roofline.network.topology("v6e", "2x4")
     large, small = (
-        rh.serving.step(name, place, {"tensor": 8}, batch=64, context=1500)
+        roofline.serving.step(name, place, {"tensor": 8}, batch=64, context=1500)
         for name in ("llama-3-70b", "llama-3-8b")
     )
-    ahead = rh.serving.speculative(large, small, draft_tokens=3, acceptance=0.8)
+    ahead = roofline.serving.speculative(large, small, draft_tokens=3, acceptance=0.8)
     assert ahead.time_per_token < large.least_seconds < ahead.seconds
 
 
 def test_latent_attention_with_whole_heads_is_compute_bound_in_decode_on_an_h200() -> None:
     model = rh.models.model("deepseek-v3")
-    host = rh.network.topology("h200", 8)
+    host = roofline.network.topology("h200", 8)
     intensity = {}
     for way in ("tensor", "expert"):
-        one = rh.serving.step(model, host, {way: 8}, batch=256, context=1500, weights="int8")
+        one = roofline.serving.step(model, host, {way: 8}, batch=256, context=1500, weights="int8")
         (attention,) = (kernel for kernel in one.kernels if kernel.name == "attention")
         intensity[way] = attention.work.intensity
     (narrow,) = (k for k in one.but(cache="int8").kernels if k.name == "attention")
@@ -855,10 +861,10 @@ def test_latent_attention_with_whole_heads_is_compute_bound_in_decode_on_an_h200
 
 
 def test_few_sequences_want_heads_split_and_many_want_positions_and_replicas() -> None:
-    place = rh.network.topology("v6e", "8x8", ceilings="reached")
+    place = roofline.network.topology("v6e", "8x8", ceilings="reached")
     found = {}
     for batch in (1, 16, 512, 1024):
-        one = rh.serving.step("llama-3-70b", place, batch=batch, context=1500)
+        one = roofline.serving.step("llama-3-70b", place, batch=batch, context=1500)
         found[batch] = (one.setting.size("data"), one.setting.size("tensor"))
     assert found[1] == (1, 64)
     assert found[16] == (2, 32)
@@ -870,7 +876,7 @@ def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
     (source,) = (cell.source for cell in cells if "server = {" in cell.source)
     told: dict[str, Any] = {"rh": rh}
     exec(source, told)
-    step = rh.serving.step(rh.models.LLAMA_3_8B, "h100", **TODAY)
+    step = roofline.serving.step(rh.models.LLAMA_3_8B, "h100", **TODAY)
     assert told["today"].seconds == step.seconds
     assert told["today"].memory.reserve == step.memory.reserve
     story = significant(step.tokens_per_second)
@@ -878,7 +884,7 @@ def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
 
 
 def test_the_decode_step_misses_its_aim_by_the_bandwidth_of_reading() -> None:
-    timed = rh.evidence.decode()
+    timed = roofline.evidence.decode()
     ours = {step["batch"]: step["kernels of our own"] for step in timed["steps"]}
     above = {batch: took / timed["roof"][str(batch)]["read"] for batch, took in ours.items()}
     assert {batch: f"{ratio:.3f}" for batch, ratio in above.items()} == {
@@ -894,7 +900,7 @@ def test_the_decode_step_misses_its_aim_by_the_bandwidth_of_reading() -> None:
 
 
 def test_the_decode_race_is_tuned_on_both_sides_and_16_sequences_gain_most() -> None:
-    timed = rh.evidence.decode()
+    timed = roofline.evidence.decode()
     rows = {(row["batch"], row["program"]): row["seconds"] for row in timed["race"]["steps"]}
     ours = {batch: rows[batch, "kernels of our own"] for batch in (1, 16, 64)}
     torch = {
@@ -918,10 +924,10 @@ def test_rungs_of_the_decode_ladder_gain_what_the_page_says() -> None:
     rungs = {s.rung: s.why for s in ladder.committed()["decode-rungs"].of(batch=16) if s.why}
     copies = {rung: str([row.what for row in why.groups]) for rung, why in rungs.items()}
     assert ["of cache" in copies[rung] for rung in ("donated", "by head")] == [True, False]
-    took = rh.evidence.decode()["causes"]
+    took = roofline.evidence.decode()["causes"]
     assert 1.8e-3 < took["by head, not donated"] - took["by head"] < 2.2e-3
     assert took["donated"] > took["unrolled"]
-    clock = {(r["batch"], r["rung"]): r["seconds"] for r in rh.evidence.decode()["rungs"]}
+    clock = {(r["batch"], r["rung"]): r["seconds"] for r in roofline.evidence.decode()["rungs"]}
     gained = [clock[batch, "own kernels"] - clock[batch, "overlapped"] for batch in (1, 16, 64)]
     assert rungs["own kernels"].row("between kernels").seconds < 0.4e-3 < min(gained)
 
@@ -948,9 +954,9 @@ def bare(code: str) -> str:
 
 def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
     width = 28672
-    training = rh.training
+    training = roofline.training
     shapes = {"v5e": "16x16", "v5p": "4x4x4", "v6e": "16x16", "v7x": "4x4x4", "h100": 8, "h200": 8}
-    places = {chip: rh.network.topology(chip, shape) for chip, shape in shapes.items()}
+    places = {chip: roofline.network.topology(chip, shape) for chip, shape in shapes.items()}
     near = 1.05 * width  # all-reduces may take 5% longer than matmuls
     groups = [training.largest_tensor(place, near) for place in places.values()]
     assert groups == [16, 32, 4, 2, 8, 8]
@@ -977,13 +983,15 @@ def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
 
 
 def test_experts_of_deepseek_are_wide_enough_on_a_ring_of_4_and_not_of_16() -> None:
-    small, large = (rh.network.topology("v5p", shape) for shape in ("4x4x4", "16x16x16"))
-    least = rh.training.least_width
+    small, large = (roofline.network.topology("v5p", shape) for shape in ("4x4x4", "16x16x16"))
+    least = roofline.training.least_width
     assert round(least(small, small["x"])) == round(least(small, small.fast)) == 1530
     assert least(small, small["x"], active=8) < 2048 < least(large, large["x"], active=8)
-    hosts = rh.network.topology("h100", 64)
-    inside, across = (rh.training.least_tokens(hosts, over) for over in (hosts.fast, hosts.axes))
-    assert inside < across < 1.2 * inside < rh.training.least_tokens(hosts, hosts["nic"])
+    hosts = roofline.network.topology("h100", 64)
+    inside, across = (
+        roofline.training.least_tokens(hosts, over) for over in (hosts.fast, hosts.axes)
+    )
+    assert inside < across < 1.2 * inside < roofline.training.least_tokens(hosts, hosts["nic"])
 
 
 def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
@@ -993,8 +1001,8 @@ def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
     names: dict[str, Any] = {}
     exec(cell.source, names)
     shares: dict[str, dict[str, float]] = {}
-    for one in rh.validation.steps():
-        if isinstance(one, rh.validation.PublishedStep) and not one.model.experts:
+    for one in roofline.validation.steps():
+        if isinstance(one, roofline.validation.PublishedStep) and not one.model.experts:
             own = shares.setdefault(one.chip, {})
             for part, share in list(names["parts"](one).items())[1:]:
                 own[part] = own.get(part, 0.0) + share
@@ -1007,7 +1015,7 @@ def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
 
 def test_steps_of_512_follow_the_reached_ceilings_and_of_256_do_not() -> None:
     """Chapter 7: H200 over H100, whose reached peaks decide both steps."""
-    records = [rh.device.measured()[chip] for chip in ("h100", "h200")]
+    records = [rh.measured.device_records()[chip] for chip in ("h100", "h200")]
     for batch, near in (
         (256, False),
         (512, True),
@@ -1051,7 +1059,7 @@ def test_half_of_the_roof_is_normal_for_causal_attention_and_not_for_streams() -
         prefill = rh.work.flash_attention(batch, length, heads=32, head_dim=128, causal=True)
         like = rh.typical(prefill, "h100")
         assert 0.4 < like.roof / like.quantile(0.5) < 0.6
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     roof = rh.chip("h100").roofline("bf16")
     for name in ("LayerNorm 65536×4096", "softmax 8192×8192", "GELU on 268435456"):
         one = record.sample(f"{name} bf16")
@@ -1068,7 +1076,7 @@ def test_a_launch_costs_2_to_6_us_in_a_program_and_35_from_python() -> None:
     gaps = sum(row.seconds for row in step.rows if row.kind == "gap")
     each = (sum(row.seconds for row in small) + gaps) / sum(row.launches for row in small)
     assert 1.9e-6 < each < 2.1e-6
-    for key, record in rh.device.measured().items():
+    for key, record in rh.measured.device_records().items():
         chip = rh.chip(key)
         assert chip.floor
         assert chip.dispatch
@@ -1079,7 +1087,7 @@ def test_a_launch_costs_2_to_6_us_in_a_program_and_35_from_python() -> None:
 
 def test_a_busy_gpu_may_be_far_from_its_roof() -> None:
     """Chapter 7: one calculation op by op and as one kernel, at the same utilisation."""
-    record = rh.device.measured()["h100"]
+    record = rh.measured.device_records()["h100"]
     slow = record.sample("chain op by op 65536×4096 bf16")
     fast = record.sample("chain pallas 65536×4096 bf16", "pallas")
     for one in (slow, fast):
@@ -1097,7 +1105,7 @@ def under_the_roof(dtype: str = "bf16") -> Any:
     import numpy as np
     import pandas as pd
 
-    gemms = rh.evidence.table("matmul").query("dtype == @dtype")
+    gemms = rh.measured.table("matmul").query("dtype == @dtype")
     parts = []
     for chip, rows in gemms.groupby("chip", observed=True):
         job = rh.work.matmul(*(rows[side].to_numpy() for side in "mnk"), dtype, out="bf16")
@@ -1109,7 +1117,7 @@ def under_the_roof(dtype: str = "bf16") -> Any:
 
 def shape(chip: str, m: int, n: int, k: int, dtype: str = "bf16") -> float:
     """Return the seconds of one measured matmul."""
-    rows = rh.evidence.table("matmul")
+    rows = rh.measured.table("matmul")
     found = rows.query("chip == @chip and m == @m and n == @n and k == @k and dtype == @dtype")
     return float(found["seconds"].iloc[0])
 
@@ -1194,7 +1202,7 @@ def test_no_random_numbers_reach_nine_tenths_of_an_h100_s_peak() -> None:
     peak = rh.chip("h100").roofline("bf16").peak
     assert 0.85 < rates.max() / peak < 0.865
     long = rates[rates * rows.seconds > 1e-4 * peak]  # chapter 9: most beat the reached peak
-    assert (long > rh.device.measured()["h100"].peaks["bf16"]).mean() > 0.7
+    assert (long > rh.measured.device_records()["h100"].peaks["bf16"]).mean() > 0.7
 
 
 def test_copies_of_small_weights_stay_in_an_l40s_s_l2() -> None:
@@ -1206,7 +1214,7 @@ def test_copies_of_small_weights_stay_in_an_l40s_s_l2() -> None:
 
 
 def test_the_law_is_nearer_than_the_roof_on_shapes_that_it_has_not_seen() -> None:
-    bf16 = [law for law in rh.evidence.laws_of("matmul") if law.dtype == "bf16"]
+    bf16 = [law for law in rh.measured.laws_of("matmul") if law.dtype == "bf16"]
     data_centre = [law for law in bf16 if law.chip not in ("l40s", "rtx-pro-6000", "v7x")]
     assert all(0.055 < law.law.median < 0.085 for law in data_centre)
     assert all(0.37 <= law.roof.median < 0.515 for law in data_centre)
@@ -1219,7 +1227,7 @@ def test_what_ten_measured_rows_are_said_to_gain() -> None:
     assert odd > even + shape("h100", 1, 10240, 8192) > 1.2 * even
     thin = (16384, 256, 51200)
     assert shape("h100", *thin, "fp8") > 2.5 * shape("h100", *thin)
-    casts = rh.evidence.table("quantise").query("chip == 'h100' and op == 'scale_matrix'")
+    casts = rh.measured.table("quantise").query("chip == 'h100' and op == 'scale_matrix'")
     [cast] = casts.query("m == 16384 and k == 51200")["seconds"]
     assert shape("h100", *thin, "fp8") - cast > 1.3 * shape("h100", *thin)
     assert 1.1 < shape("a100-80gb", 129, 8192, 8192) / shape("a100-80gb", 128, 8192, 8192) < 1.2
@@ -1230,7 +1238,7 @@ def test_what_ten_measured_rows_are_said_to_gain() -> None:
     square = rh.typical(rh.work.matmul(4096, 4096, 4096), "h100")
     assert square.rank(shape("h100", *[4096] * 3)) > 0.8
     small = rh.work.matmul(1024, 1024, 1024)
-    law = rh.evidence.laws("matmul", "h100", "bf16")
+    law = rh.measured.laws("matmul", "h100", "bf16")
     assert law.seconds(small) == pytest.approx(shape("h100", 1024, 1024, 1024), rel=0.05)
     assert 0.4 < law.start / law.seconds(small) < 0.5
 
@@ -1241,7 +1249,7 @@ def test_what_ten_measured_rows_are_said_to_gain() -> None:
 @cache
 def by_type(chip: str) -> Any:
     """Seconds of a GPU's measured matmuls, one column per type."""
-    gemms = rh.evidence.table("matmul").query("chip == @chip")
+    gemms = rh.measured.table("matmul").query("chip == @chip")
     return gemms.pivot_table("seconds", ["n", "k", "m"], "dtype", observed=True)
 
 
@@ -1269,7 +1277,7 @@ def test_narrow_types_lose_on_short_matmuls_and_stay_below_their_peak_on_long_on
 
 
 def test_narrow_types_start_later_and_one_matrix_gains_less_than_its_peak() -> None:
-    starts = {(law.chip, law.dtype): law.start for law in rh.evidence.laws_of("matmul")}
+    starts = {(law.chip, law.dtype): law.start for law in rh.measured.laws_of("matmul")}
     for chip, dtype in (("h100", "fp8"), ("b200", "fp8"), ("b200", "nvfp4")):
         assert starts[chip, dtype] > 2 * starts[chip, "bf16"]
     one = by_type("b200").loc[8192, 8192].loc[[1, 64, 256, 1024, 4096, 16384]]
@@ -1280,7 +1288,7 @@ def test_narrow_types_start_later_and_one_matrix_gains_less_than_its_peak() -> N
 
 def test_a_timed_fp8_layer_takes_longer_than_casting_its_activations() -> None:
     """So the cast may be in it; that it is, the benchmark's code says, and thin layers show."""
-    casts = rh.evidence.table("quantise").query("chip == 'h100' and op == 'scale_matrix'")
+    casts = rh.measured.table("quantise").query("chip == 'h100' and op == 'scale_matrix'")
     layers = by_type("h100").reset_index().merge(casts, on=["m", "k"])
     share = layers["seconds"] / layers["fp8"]
     assert share.max() < 1
@@ -1326,30 +1334,30 @@ def test_outliers_ruin_int8_per_tensor_and_not_fp8() -> None:
 
 def test_servers_small_all_reduces_are_faster_than_any_prediction() -> None:
     """Chapter 18: NVIDIA's rows on 8 H100s; of large arrays they repeat NCCL's times."""
-    sums, own = (rh.evidence.table(name) for name in ("collective", "custom_all_reduce"))
+    sums, own = (rh.measured.table(name) for name in ("collective", "custom_all_reduce"))
     sums, own = (
         rows[(rows.chip == "h100") & (rows.gpus == 8) & (rows.op == "all_reduce")]
         for rows in (sums[sums.dtype == "fp16"], own)
     )
     nccl, server = (rows.set_index("bytes").seconds for rows in (sums, own))
-    over = rh.network.topology("h100", 8, ceilings="reached").fast
+    over = roofline.network.topology("h100", 8, ceilings="reached").fast
     for size in (2**10, 2**17, 2**20):
         ways = (
-            rh.network.all_reduce(size, over, algorithm=way).seconds
+            roofline.network.all_reduce(size, over, algorithm=way).seconds
             for way in ("ring", "one-shot", "two-shot")
         )
         assert server[size] < nccl[size]
         assert server[size] < 0.5 * min(ways)
     assert server[2**27] == nccl[2**27]
-    rows = rh.evidence.table("collective")
+    rows = rh.measured.table("collective")
     rows = rows[(rows.dtype == "fp16") & (rows.op != "alltoall") & (rows.bytes > 1e7)]
     errors = []
     for (chip, gpus), some in rows.groupby(["chip", "gpus"], observed=True):
         if rh.chip(chip).links:
-            host = rh.network.topology(chip, gpus, ceilings="reached").fast
+            host = roofline.network.topology(chip, gpus, ceilings="reached").fast
             for one in some.itertuples():
                 kind = str(one.op).replace("_", "-")
-                counted = rh.network.collective(kind, one.bytes, host).seconds
+                counted = roofline.network.collective(kind, one.bytes, host).seconds
                 errors.append(counted / one.seconds - 1)
     assert sum(abs(error) > 0.3 for error in errors) / len(errors) == pytest.approx(0.1, abs=0.01)
     assert max(errors) == pytest.approx(0.46, abs=0.01)
@@ -1395,9 +1403,9 @@ def test_lowered_counts_that_mislead() -> None:
 
 def test_short_narrow_matmuls_lose_most_of_their_time_before_the_matmul() -> None:
     """Chapter 11: below 10 µs on an H100, fp8 without scale and cast takes about bf16's time."""
-    gemms = rh.evidence.table("matmul").query("chip == 'h100'")
+    gemms = rh.measured.table("matmul").query("chip == 'h100'")
     times = gemms.pivot_table("seconds", ["n", "k", "m"], "dtype", aggfunc="min", observed=True)
-    casts = rh.evidence.table("quantise").query("chip == 'h100'")
+    casts = rh.measured.table("quantise").query("chip == 'h100'")
     before = casts.pivot_table("seconds", ["k", "m"], "op", observed=True).sum(axis=1)
     short = times[["bf16", "fp8"]].query("bf16 < 1e-5").join(before.rename("cast"), on=["k", "m"])
     short = short.dropna()
@@ -1416,7 +1424,7 @@ def test_more_than_half_of_fsdp_s_exchanges_stayed_exposed() -> None:
 
 
 def test_of_the_worst_rows_one_is_too_slow_and_four_take_less_than_half() -> None:
-    board = rh.scoreboard(law=True)
-    errors = board.error[[one.key for one in rh.validation.worst()]]
+    board = roofline.scoreboard(law=True)
+    errors = board.error[[one.key for one in roofline.validation.worst()]]
     assert list(errors.index[errors > 0]) == ["b200-256-deepseek-v3-fp8"]
     assert (errors[errors < 0] < -0.5).sum() == 4

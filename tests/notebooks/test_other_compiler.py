@@ -14,7 +14,7 @@ import pytest
 from tools import books
 
 pytestmark = pytest.mark.slow
-SAYS = "import warnings\nfrom roofline_helpers.xla.analysis import {0}\nwarnings.warn('so', {0})"
+SAYS = "import warnings\nfrom roofline.xla.analysis import {0}\nwarnings.warn('so', {0})"
 
 
 def notebook(path: Path, *sources: str) -> Path:

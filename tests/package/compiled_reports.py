@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from compiled_suite import CHIPS, SUITE
 
-from roofline_helpers import xla
+from roofline import xla
 
 MISSING = {chip: xla.can_compile(chip) for chip in CHIPS}
 

@@ -15,8 +15,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from roofline_helpers import xla
-from roofline_helpers.xla import compiler
+from roofline import xla
+from roofline.xla import compiler
 from tools import programs
 
 N = 512

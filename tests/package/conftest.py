@@ -12,7 +12,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
-import roofline_helpers as rh
+import roofline
 from tools import programs
 
 programs.install()
@@ -39,5 +39,5 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorded(traces: Path) -> Callable[..., Any]:
     """Return what explains a recorded trace by its name, once."""
     return functools.cache(
-        lambda name, queue=1: rh.explain(traces / f"{name}.xplane.pb", queue=queue)
+        lambda name, queue=1: roofline.explain(traces / f"{name}.xplane.pb", queue=queue)
     )

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from roofline_helpers import device, work
-from roofline_helpers.device import Record, Sample
-from roofline_helpers.device.timing import summary
-from roofline_helpers.device.workloads import Case
+from roofline import measure
+from roofline.measure.timing import summary
+from roofline.measure.workloads import Case
+from roofline_helpers import work
+from roofline_helpers.measured import Record, Sample
 
 
 def numbers(n: int = 1000) -> Any:
@@ -25,7 +26,7 @@ def case(name: str, fn: Callable[..., Any] | None = None, **changes: Any) -> Cas
 
 
 def run(*cases: Case, **options: Any) -> Record:
-    return device.run(chosen=cases, seconds=0.003, progress=False, **options)
+    return measure.run(chosen=cases, seconds=0.003, progress=False, **options)
 
 
 def timed(name: str, *medians: float, **changes: Any) -> Sample:
@@ -74,7 +75,7 @@ def record(*samples: Sample, **changes: Any) -> Record:
         },
         software={"python": "3.11", "jax": "0.10.2"},
         date="2026-01-02T03:04:05Z",
-        command="python -m roofline_helpers measure",
+        command="python -m roofline measure",
         samples=samples or tuple(ceilings()),
     )
     return replace(made, **changes)

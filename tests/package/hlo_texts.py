@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roofline_helpers import xla
-from roofline_helpers.xla.hlo import read_shape
+from roofline import xla
+from roofline.xla.hlo import read_shape
 
 FIXTURES = sorted((Path(__file__).resolve().parent / "data" / "hlo").glob("*.hlo"))
 BF16 = 2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from roofline_helpers.xla import Report
-from roofline_helpers.xla.analysis import find_record
+from roofline.xla import Report
+from roofline.xla.analysis import find_record
 
 
 def kept_report(name: str, chip: str) -> Report:

@@ -13,12 +13,12 @@ from typing import Any
 from playwright.sync_api import Browser
 
 import roofline_helpers as rh
-from roofline_helpers import serving
+from roofline import serving
+from roofline.labs.javascript import MODELS
+from roofline.serving import ServingStep
+from roofline.serving.setting import NARROW
+from roofline.serving.strategies import STRATEGIES
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.pages.javascript import MODELS
-from roofline_helpers.serving import ServingStep
-from roofline_helpers.serving.setting import NARROW
-from roofline_helpers.serving.strategies import STRATEGIES
 
 TOLERANCE = 1e-12
 THOROUGH = bool(os.environ.get("ROOFLINE_THOROUGH"))

@@ -16,8 +16,8 @@ from jax import lax
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import roofline_helpers as rh
-from roofline_helpers.device import Explanation
+import roofline
+from roofline.diagnosis import Explanation
 
 Made = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -283,7 +283,7 @@ def summed_over_devices() -> Made:
 @functools.cache
 def explained(made: Callable[[], Made], **how: Any) -> Explanation:
     fn, args = made()
-    return rh.explain(fn, *args, **{"seconds": 0.1, "progress": False, **how})
+    return roofline.explain(fn, *args, **{"seconds": 0.1, "progress": False, **how})
 
 
 # --- clean programs -------------------------------------------------------------------------------

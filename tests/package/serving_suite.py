@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import roofline_helpers as rh
+from roofline.serving import ServingStep, step
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.serving import ServingStep, step
 
 CHIPS = [chip.key for chip in rh.all_chips()]
 

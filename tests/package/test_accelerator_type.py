@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from roofline_helpers import chips, xla
-from roofline_helpers.xla import compiler
-from roofline_helpers.xla.lower import Arguments, lower
+from roofline import xla
+from roofline.xla import compiler
+from roofline.xla.lower import Arguments, lower
+from roofline_helpers import chips
 from tools.programs import _ahead as compile_ahead  # the compiler, also where programs are kept
 
 pytestmark = [

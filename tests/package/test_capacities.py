@@ -10,8 +10,8 @@ import roofline_helpers as rh
 
 jax = pytest.importorskip("jax")
 
-from roofline_helpers.xla import can_compile  # noqa: E402
-from roofline_helpers.xla.targets import all_devices, layout_for  # noqa: E402
+from roofline.xla import can_compile  # noqa: E402
+from roofline.xla.targets import all_devices, layout_for  # noqa: E402
 
 
 @pytest.mark.parametrize("key", ["v4", "v5e", "v5p", "v6e", "v7x"])

@@ -18,7 +18,7 @@ import pytest
 from row_by_row import row_by_row
 
 import roofline_helpers as rh
-from roofline_helpers.evidence.tables import count
+from roofline_helpers.measured.tables import count
 
 PATH = Path(__file__).parents[2] / "roofline_helpers" / "data" / "chips.toml"
 DATA = tomllib.loads(PATH.read_text("utf-8"))
@@ -279,8 +279,7 @@ def test_what_was_reached_is_below_what_is_published(key: str) -> None:
 @pytest.mark.parametrize("key", ["h100", "h200"])
 def test_our_figures_are_those_of_our_records(key: str) -> None:
     """What a small kernel costs alone, the shortest call, the best rates of each type."""
-    measure = pytest.importorskip("roofline_helpers.device")
-    record = measure.measured()[key]
+    record = rh.measured.device_records()[key]
     chip = CHIPS[key]
 
     def is_value(path: str, expected: float) -> None:
@@ -307,12 +306,12 @@ def test_our_figures_are_those_of_our_records(key: str) -> None:
 
 def test_others_measured_kernels_are_those_of_the_tables() -> None:
     """Fixed costs, the best rate of each type, and the fastest read, for GPUs without a record."""
-    rows = rh.evidence.table("matmul")
+    rows = rh.measured.table("matmul")
     for (key, path), figure in ALL.items():
         if figure["source"] != "aiconfigurator":
             continue
         if path == "floor":
-            expected = rh.evidence.laws("matmul", key, "bf16").start
+            expected = rh.measured.laws("matmul", key, "bf16").start
         else:
             mine = rows[rows["chip"] == key]
             read = path == "reached.streams.read"

@@ -15,10 +15,10 @@ from compiled_reports import needs
 from kept_records import kept_report
 
 import roofline_helpers as rh
-from roofline_helpers import device, xla
-from roofline_helpers.cli import load_call, main
-from roofline_helpers.device import explain
-from roofline_helpers.xla import compiler
+from roofline import diagnosis, xla
+from roofline.cli import load_call, main
+from roofline.diagnosis import explain
+from roofline.xla import compiler
 
 REPORT = kept_report("ledger-matmul", "v6e")
 
@@ -52,7 +52,7 @@ def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_reader_that_has_enough_may_close_the_pipe() -> None:
-    words = [sys.executable, "-m", "roofline_helpers", "chip", "v6e", "--json"]
+    words = [sys.executable, "-m", "roofline", "chip", "v6e", "--json"]
     ran = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert ran.stdout is not None
     ran.stdout.close()
@@ -177,7 +177,7 @@ def test_doctor_tries_what_it_claims(
             assert not abilities[f"compile Pallas for {key}"]["can"]
             assert "expected <= 7 but got 8" in abilities[f"compile Pallas for {key}"]["text"]
     assert abilities["explain"]["can"]
-    monkeypatch.setattr(device, "explain", lambda *_, **__: importlib.import_module("xprofiler"))
+    monkeypatch.setattr(diagnosis, "explain", lambda *_, **__: importlib.import_module("xprofiler"))
     main(["doctor", "--json"])
     [explains] = [a for a in json.loads(capsys.readouterr().out) if a["name"] == "explain"]
     assert not explains["can"]

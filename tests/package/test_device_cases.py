@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 from device_suite import run
 
-from roofline_helpers import device
-from roofline_helpers.device.workloads import kernel_cases, level_cases, vector_case
+from roofline import measure
+from roofline.measure.workloads import kernel_cases, level_cases, vector_case
+from roofline_helpers import measured
 
 pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 
 
 def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
     cases = [
-        *device.workloads.memory_cases(2**14),
+        *measure.workloads.memory_cases(2**14),
         *level_cases([2**13]),
-        device.workloads.matmul_case(32, 32, 32, "fp32"),
-        device.workloads.matmul_case(16, 16, 16, "bf16", batch=2),
-        device.workloads.matmul_case(16, 16, 16, "int8"),
+        measure.workloads.matmul_case(32, 32, 32, "fp32"),
+        measure.workloads.matmul_case(16, 16, 16, "bf16", batch=2),
+        measure.workloads.matmul_case(16, 16, 16, "int8"),
         vector_case("fp32", 2**10, 16),
         *kernel_cases(64, 64),
     ]
@@ -30,12 +31,12 @@ def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
         "read", "write", "copy", "scale", "scale in place", "add", "triad",
     }  # fmt: skip
     assert set(record.peaks) == {"fp32", "bf16", "int8"}
-    assert device.load(record.save(tmp_path / "a.json")) == record
+    assert measured.load(record.save(tmp_path / "a.json")) == record
 
 
 def test_bytes_of_streams_are_stream_s() -> None:
     n = 2**12
-    moved = {case.work.name: case.work.bytes for case in device.workloads.memory_cases(4 * n)}
+    moved = {case.work.name: case.work.bytes for case in measure.workloads.memory_cases(4 * n)}
     assert {name: round(count / (4 * n), 2) for name, count in moved.items()} == {
         "read": 1, "write": 1, "copy": 2, "scale": 2, "scale in place": 2, "add": 3, "triad": 3,
     }  # fmt: skip

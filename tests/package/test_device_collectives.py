@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from kernel_suite import QUICK
 
-from roofline_helpers import BadValue, device
-from roofline_helpers.device.multi_device import (
+from roofline.measure.multi_device import (
     collective_cases,
     network_bytes,
 )
+from roofline_helpers import BadValue, measured
 
 
 @pytest.mark.slow
@@ -22,10 +22,10 @@ def test_the_command_writes_a_record_of_links(tmp_path: Path) -> None:
     flags = {"xla_force_host_platform_device_count": 4, **QUICK}
     typed = " ".join(f"--{name}={value}".lower() for name, value in flags.items())
     environment = {**os.environ, "XLA_FLAGS": typed, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "roofline_helpers", "measure", "--collectives", "--quick"]
+    command = [sys.executable, "-m", "roofline", "measure", "--collectives", "--quick"]
     command += ["--only", "all-reduce 64 KiB over 4", "--out", str(tmp_path / "four.json")]
     subprocess.run(command, env=environment, check=True)
-    record = device.load(tmp_path / "four.json")
+    record = measured.load(tmp_path / "four.json")
     assert record.device["count"] == 4
     sample = record.sample("all-reduce 64 KiB over 4")
     assert sample.error is None

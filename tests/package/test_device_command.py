@@ -12,10 +12,11 @@ import pytest
 from device_suite import case, record, run
 
 import roofline_helpers as rh
-from roofline_helpers import device
-from roofline_helpers.cli import main
-from roofline_helpers.device.machine import last_cache
-from roofline_helpers.device.workloads import Case, kernel_cases, matmul_case, memory_cases
+from roofline import measure
+from roofline.cli import main
+from roofline.measure.machine import last_cache
+from roofline.measure.workloads import Case, kernel_cases, matmul_case, memory_cases
+from roofline_helpers import measured
 
 
 def few(quick: bool = False) -> list[Case]:
@@ -24,15 +25,15 @@ def few(quick: bool = False) -> list[Case]:
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the command find a record at once, where what it does with one is the question."""
-    monkeypatch.setattr(device, "run", lambda *_, command, **__: record(command=command))
+    monkeypatch.setattr(measure, "run", lambda *_, command, **__: record(command=command))
 
 
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(device.workloads, "cases", few)
+    monkeypatch.setattr(measure.workloads, "cases", few)
     out = tmp_path / "a.json"
     assert (
         main(["measure", "--quick", "--out", str(out), "--picture", str(tmp_path / "a.png")]) == 0
@@ -40,7 +41,7 @@ def test_the_command(
     printed = capsys.readouterr()
     assert "memory ceiling" in printed.out
     assert printed.err == ""  # progress is for terminals
-    kept = device.load(out)
+    kept = measured.load(out)
     assert kept.command == "roofline measure --quick --out a.json --picture a.png"
     assert out.with_suffix(".png").read_bytes()[1:4] == b"PNG"
 
@@ -48,11 +49,11 @@ def test_the_command(
 def test_the_command_destroys_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(device, "run", lambda *_, **__: pytest.fail("it measured"))
+    monkeypatch.setattr(measure, "run", lambda *_, **__: pytest.fail("it measured"))
     foreign = tmp_path / "x.json"
     broken = tmp_path / "y.json"
     foreign.write_text('{"schema": "other/1"}', "utf-8")
-    broken.write_text(json.dumps({"schema": device.record.SCHEMA}), "utf-8")
+    broken.write_text(json.dumps({"schema": measured.record.SCHEMA}), "utf-8")
     before = {file: file.read_bytes() for file in (foreign, broken)}
     for out, says in (
         (tmp_path / "a.png", "--out must end in .json, got 'a.png'"),

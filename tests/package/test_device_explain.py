@@ -13,10 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers.cli import main
+from roofline.cli import main
+from roofline.diagnosis import Explanation, ladder
+from roofline.measure import CannotRun
 from roofline_helpers.common.checks import BadType, BadValue
-from roofline_helpers.device import CannotRun, Explanation, ladder
 
 ROOF = rh.Roofline(peak=2e11, levels=2e10, vector=2e10, name="a round figure")
 QUICK: dict[str, Any] = {"seconds": 0.1, "ceilings": ROOF, "progress": False}
@@ -41,7 +43,7 @@ def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
         rh.work.matmul(256, 1024, 256, "fp32"),
         rh.work.matmul(256, 256, 1024, "fp32"),
     ]
-    why = rh.explain(layer, x, up, down, work=work, **QUICK)
+    why = roofline.explain(layer, x, up, down, work=work, **QUICK)
     kernels = [row for row in why.rows if row.kind == "kernel"]
     assert sum(row.matrix_flops for row in kernels) == 2 * 2 * 256 * 256 * 1024
     assert all(row.launches == 1 for row in kernels if row.kernel.matrix_types)
@@ -102,7 +104,7 @@ def test_names_are_escaped(why: Explanation) -> None:
 
 
 def test_a_record_is_the_same_again(why: Explanation, tmp_path: Path) -> None:
-    assert rh.device.load_explanation(why.save(tmp_path / "why.json")) == why
+    assert roofline.diagnosis.load_explanation(why.save(tmp_path / "why.json")) == why
 
 
 # --- what is given away ---------------------------------------------------------------------------
@@ -116,7 +118,7 @@ def updated(state: Any, x: Any) -> Any:
 def test_donated_arguments_stay_the_callers() -> None:
     state = {"a": jnp.ones((64, 64)), "b": jnp.zeros((64, 64))}
     x = jnp.ones(8)
-    why = rh.explain(jax.jit(updated, donate_argnums=0), state, x, **QUICK)
+    why = roofline.explain(jax.jit(updated, donate_argnums=0), state, x, **QUICK)
     assert why.rows
     assert float(state["a"].sum() + state["b"].sum()) == 64 * 64  # neither deleted nor changed
 
@@ -134,11 +136,11 @@ def test_ordered_effects_run_also_with_donated_arguments() -> None:
     x = jnp.ones((64, 64))
     for donated, grows in (({}, 1), ({"donate_argnums": 0}, 2)):  # the result takes its place
         seen.clear()
-        assert rh.explain(printed, x, **donated, **QUICK).wall > 0
+        assert roofline.explain(printed, x, **donated, **QUICK).wall > 0
         assert list(map(float, seen[:2])) == [64 * 64, 64 * 64 * grows]
     made = jax.jit(printed).lower(x).compile()
-    assert rh.explain(made, x, **QUICK).wall > 0
-    assert rh.analyze(made).host_bytes == rh.analyze(printed, x).host_bytes > 0
+    assert roofline.explain(made, x, **QUICK).wall > 0
+    assert roofline.analyze(made).host_bytes == roofline.analyze(printed, x).host_bytes > 0
 
 
 def test_what_fails_where_it_runs() -> None:
@@ -149,18 +151,20 @@ def test_what_fails_where_it_runs() -> None:
         return jax.pure_callback(broken, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
     with pytest.raises(CannotRun, match=r"fails failed where it ran"):
-        rh.explain(fails, jnp.ones(4), **QUICK)
+        roofline.explain(fails, jnp.ones(4), **QUICK)
     with pytest.raises(CannotRun, match="deliberately"):
-        rh.explain(_raises, jnp.ones(4), jit=False, **QUICK)
+        roofline.explain(_raises, jnp.ones(4), jit=False, **QUICK)
     with pytest.raises(CannotRun, match=r"called with bfloat16\[3\]"):  # JAX's second line
-        rh.explain(jax.jit(jnp.sin).lower(jnp.ones(3)).compile(), jnp.ones(3, "bfloat16"), **QUICK)
+        roofline.explain(
+            jax.jit(jnp.sin).lower(jnp.ones(3)).compile(), jnp.ones(3, "bfloat16"), **QUICK
+        )
     gone = jnp.ones(3)
     gone.delete()
     for donated in ({}, {"donate_argnums": 0}):
         with pytest.raises(BadValue, match=r"shape \(3,\) was deleted: it was donated"):
-            rh.explain(jnp.sin, gone, **donated, **QUICK)
+            roofline.explain(jnp.sin, gone, **donated, **QUICK)
     with pytest.raises(BadType, match="give it arrays"):
-        rh.explain(jnp.sin, jax.ShapeDtypeStruct((3,), "float32"), **QUICK)
+        roofline.explain(jnp.sin, jax.ShapeDtypeStruct((3,), "float32"), **QUICK)
 
 
 def _raises(x: Any) -> Any:
@@ -182,14 +186,14 @@ def test_options_outside_what_is_allowed(
     options: dict[str, Any], error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error, match=reason):
-        rh.explain(jnp.sin, jnp.ones(3), **{**QUICK, **options})
+        roofline.explain(jnp.sin, jnp.ones(3), **{**QUICK, **options})
 
 
 @pytest.mark.weekly
 def test_the_trace_can_be_kept_and_read_again(tmp_path: Path) -> None:
     x = jnp.asarray(np.random.default_rng(0).standard_normal((512, 512)), jnp.float32)
-    live = rh.explain(lambda x: jnp.tanh(x @ x), x, trace=tmp_path / "kept", **QUICK)
-    again = rh.explain(tmp_path / "kept", ceilings=ROOF)
+    live = roofline.explain(lambda x: jnp.tanh(x @ x), x, trace=tmp_path / "kept", **QUICK)
+    again = roofline.explain(tmp_path / "kept", ceilings=ROOF)
     names = {row.name for row in live.rows if row.kind == "kernel"}
     assert names == {row.name for row in again.rows if row.kind == "kernel"}
     assert again.origin == "trace"

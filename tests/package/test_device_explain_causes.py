@@ -19,12 +19,12 @@ import pytest
 from jax import lax
 
 import roofline_helpers as rh
-from roofline_helpers.device import ladder
-from roofline_helpers.device.ceilings import Ceilings, Reached
-from roofline_helpers.device.explain import case_ahead
-from roofline_helpers.device.findings import CAUSES, Case, Finding, findings
-from roofline_helpers.device.program import Program
-from roofline_helpers.device.rows import HOST, TimedRow, waterfall
+from roofline.diagnosis import ladder
+from roofline.diagnosis.ceilings import Ceilings, Reached
+from roofline.diagnosis.explain import case_ahead
+from roofline.diagnosis.findings import CAUSES, Case, Finding, findings
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import HOST, TimedRow, waterfall
 
 CPU = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 import roofline_helpers as rh
+from roofline.diagnosis import Explanation, ladder
+from roofline.diagnosis.ceilings import Ceilings
+from roofline.diagnosis.explain import consistency_notes, explained, slowed, unsteady
+from roofline.diagnosis.findings import Case, Finding
+from roofline.diagnosis.rows import GAP, KERNEL, TimedRow
+from roofline.diagnosis.trace import Event, Span, Trace
+from roofline.xla.arrays import memory_notes
+from roofline.xla.expected import best_peak
+from roofline.xla.hlo import parse
+from roofline.xla.ledger import Row, kernels
 from roofline_helpers.common.show import si
-from roofline_helpers.device import Explanation, ladder
-from roofline_helpers.device.ceilings import Ceilings
-from roofline_helpers.device.explain import consistency_notes, explained, slowed, unsteady
-from roofline_helpers.device.findings import Case, Finding
-from roofline_helpers.device.rows import GAP, KERNEL, TimedRow
-from roofline_helpers.device.trace import Event, Span, Trace
-from roofline_helpers.xla.arrays import memory_notes
-from roofline_helpers.xla.expected import best_peak
-from roofline_helpers.xla.hlo import parse
-from roofline_helpers.xla.ledger import Row, kernels
 
-EXPLAIN = sys.modules["roofline_helpers.device.explain"]
+EXPLAIN = sys.modules["roofline.diagnosis.explain"]
 
 
 def trace(platform: str, launches: int = 6) -> Trace:

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from test_device_explain_findings import H200
 
-from roofline_helpers.device.devices import Joined, joined, parted
-from roofline_helpers.device.explain import Task, case_ahead
-from roofline_helpers.device.explanation import Explanation
-from roofline_helpers.device.findings import findings
-from roofline_helpers.device.program import Program
-from roofline_helpers.device.trace import Event, Span, Trace
-from roofline_helpers.evidence.typical import exchange_beside
-from roofline_helpers.xla.lower import Arguments
+from roofline.diagnosis.devices import Joined, joined, parted
+from roofline.diagnosis.explain import Task, case_ahead
+from roofline.diagnosis.explanation import Explanation
+from roofline.diagnosis.findings import findings
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.trace import Event, Span, Trace
+from roofline.network.measured import exchange_beside
+from roofline.xla.lower import Arguments
 
 STRAGGLER = """HloModule jit_f, is_scheduled=true, num_partitions=4
 %sum (a: bf16[], b: bf16[]) -> bf16[] {

@@ -18,12 +18,13 @@ from jax import lax
 from test_device_explain_causes import compiled, named, spec, timed
 from test_device_explain_findings import H200
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import xla
-from roofline_helpers.device.findings import Case, Finding, findings
-from roofline_helpers.device.program import Program
-from roofline_helpers.device.rows import BETWEEN, GAP, HOST, TimedRow, waterfall
-from roofline_helpers.xla import can_compile
+from roofline import xla
+from roofline.diagnosis.findings import Case, Finding, findings
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import BETWEEN, GAP, HOST, TimedRow, waterfall
+from roofline.xla import can_compile
 
 BF16 = jnp.bfloat16
 
@@ -261,7 +262,7 @@ def test_blocks_that_are_read_again_are_named() -> None:
 
 
 def test_a_donation_in_vain_is_a_finding_and_its_copy_no_row() -> None:
-    why = rh.explain(
+    why = roofline.explain(
         lambda s: s.astype(BF16),
         jnp.ones((512, 512)),
         donate_argnums=0,
@@ -325,5 +326,5 @@ def test_nothing_is_named_in_a_clean_program(name: str) -> None:
 @pytest.mark.parametrize("name", ["matmuls", "training", "decode", "Pallas attention"])
 def test_nothing_is_named_in_a_clean_program_for_a_tpu(name: str) -> None:
     fn, args, how = planted.CLEAN[name]
-    why = rh.explain(fn, *args, chip="v6e", progress=False, **how)
+    why = roofline.explain(fn, *args, chip="v6e", progress=False, **how)
     assert not [f for f in why.findings if f.named], why.findings

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import xla
-from roofline_helpers.device.ceilings import Ceilings, Reached
-from roofline_helpers.device.explain import case_ahead
-from roofline_helpers.device.findings import Case, findings
-from roofline_helpers.device.program import Program
-from roofline_helpers.device.rows import TimedRow, with_program
+from roofline import xla
+from roofline.diagnosis.ceilings import Ceilings, Reached
+from roofline.diagnosis.explain import case_ahead
+from roofline.diagnosis.findings import Case, findings
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import TimedRow, with_program
 
 H200 = Ceilings(rh.chip("h200"), None)
 

@@ -7,8 +7,8 @@ import statistics
 import pytest
 from planted_causes import PLANTED, Planted
 
-from roofline_helpers.device.findings import CAUSES
-from roofline_helpers.xla import can_compile
+from roofline.diagnosis.findings import CAUSES
+from roofline.xla import can_compile
 
 # What is compiled for a chip is kept; the others are measured here, once a week
 CASES = [

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from roofline_helpers.device.rows import (
+from roofline.diagnosis.rows import (
     GAP,
     HOST,
     KERNEL,
@@ -17,7 +17,7 @@ from roofline_helpers.device.rows import (
     shares,
     waterfall,
 )
-from roofline_helpers.device.trace import Event
+from roofline.diagnosis.trace import Event
 
 
 def event(op: str, start: float, end: float, line: str = "1") -> Event:

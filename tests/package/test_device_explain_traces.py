@@ -14,21 +14,22 @@ import jax.numpy as jnp
 import pytest
 from jax.profiler import ProfileData
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import cli
-from roofline_helpers.device import CannotProfile, Explanation, explain
-from roofline_helpers.device.ceilings import Ceilings
-from roofline_helpers.device.explain import dtypes
-from roofline_helpers.device.program import Program
-from roofline_helpers.device.rows import join
-from roofline_helpers.device.trace import (
+from roofline import cli
+from roofline.diagnosis import CannotProfile, Explanation, explain
+from roofline.diagnosis.ceilings import Ceilings
+from roofline.diagnosis.explain import dtypes
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import join
+from roofline.diagnosis.trace import (
     Event,
     Span,
     Trace,
     programs_in,
     read_trace,
 )
-from roofline_helpers.device.trace_steps import named, prepared
+from roofline.diagnosis.trace_steps import named, prepared
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_only_programs_that_ran_say_which_peaks_count(traces: Path) -> None:
 
 
 def test_a_loop_of_calls_shows_transfers_and_the_host(traces: Path) -> None:
-    why = rh.explain(traces / "h200-loop.xplane.pb")
+    why = roofline.explain(traces / "h200-loop.xplane.pb")
     transfers = {row.name: row.launches for row in why.rows if row.kind == "transfer"}
     assert transfers == {"MemcpyH2D": 1, "MemcpyD2H": pytest.approx(1)}
     assert why.findings[0].cause == "host"
@@ -85,7 +86,7 @@ def test_a_loop_of_calls_shows_transfers_and_the_host(traces: Path) -> None:
 
 
 def test_attention_of_a_library_has_its_flops(traces: Path) -> None:
-    why = rh.explain(traces / "h200-cudnn.xplane.pb", queue=3)
+    why = roofline.explain(traces / "h200-cudnn.xplane.pb", queue=3)
     attention = next(row for row in why.rows if row.kernel.role.startswith("cuDNN attention"))
     pairs = 2 * 16 * 2048 * 2049 // 2  # causal: each query meets itself and what came before
     assert attention.kernel.flops.matrix == 2 * 2 * pairs * 128
@@ -107,12 +108,12 @@ def test_what_is_no_trace_says_so(tmp_path: Path, content: bytes | None, reason:
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(CannotProfile, match=reason):
-        rh.explain(file)
+        roofline.explain(file)
 
 
 def test_a_trace_is_of_one_device(traces: Path) -> None:
     with pytest.raises(rh.BadValue, match="of a GPU, and chip= is TPU v6e"):
-        rh.explain(traces / "h200-cudnn.xplane.pb", chip="v6e-8")
+        roofline.explain(traces / "h200-cudnn.xplane.pb", chip="v6e-8")
 
 
 # --- what others record: loops that only queue their steps, many devices, graphs, no program ------
@@ -140,9 +141,9 @@ def test_kernels_in_cuda_graphs_get_their_instructions_back(traces: Path) -> Non
 def test_a_trace_without_programs_has_times_and_says_so(
     traces: Path, scan: Explanation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["roofline_helpers.device.explain"]
+    module = sys.modules["roofline.diagnosis.explain"]
     monkeypatch.setattr(module, "programs_in", lambda trace: {})
-    why = rh.explain(traces / "h200-scan.xplane.pb", queue=3)
+    why = roofline.explain(traces / "h200-scan.xplane.pb", queue=3)
     assert why.wall == scan.wall
     assert why.covered == pytest.approx(scan.covered)
     assert why.expected is why.least is None

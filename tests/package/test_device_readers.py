@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import pytest
 
+from roofline import readers
+from roofline.cli import main
+from roofline.measure.workloads import matmul_case, memory_cases, vector_case
 from roofline_helpers import chips
-from roofline_helpers.cli import main
-from roofline_helpers.device import readers
-from roofline_helpers.device.workloads import matmul_case, memory_cases, vector_case
 from tools import readers as tool
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ def test_a_record_says_the_same_again_and_is_small(
     for part in (
         "libtpu 0.0.21.1",
         "jax 0.7.2",
-        "`roofline_helpers.device.readers.share()`",
+        "`roofline.readers.share()`",
         record.measured.date,
     ):
         assert part in text

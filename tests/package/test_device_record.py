@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from device_suite import record, timed
 
-from roofline_helpers import device
+from roofline.measure import machine
+from roofline_helpers import measured
 from roofline_helpers.common.checks import BadType, UnknownName
-from roofline_helpers.device import machine
-from roofline_helpers.device import record as module
+from roofline_helpers.measured import record as module
 
 MADE = record()
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    loaded = device.load(MADE.save(tmp_path / "a.json"))
+    loaded = measured.load(MADE.save(tmp_path / "a.json"))
     assert loaded == MADE
     assert loaded.complete
     assert loaded.bandwidth == MADE.bandwidth
@@ -51,7 +51,7 @@ def test_ceilings_are_the_best_of_their_samples() -> None:
 
 
 def test_committed_records_can_be_read() -> None:
-    for name, each in device.measured().items():
+    for name, each in measured.device_records().items():
         assert each.complete, name
         assert each.bandwidth > 0
         assert each.peaks
@@ -61,16 +61,16 @@ def test_committed_records_can_be_read() -> None:
 
 
 def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    h100 = device.measured()["h100"]
-    assert device.beside(replace(MADE, device=h100.device)) == h100
+    h100 = measured.device_records()["h100"]
+    assert measured.beside(replace(MADE, device=h100.device)) == h100
     another = {**h100.device, "kind": "NVIDIA H100 PCIe"}
-    assert device.beside(replace(MADE, device=another)) is None
+    assert measured.beside(replace(MADE, device=another)) is None
     # every CPU calls itself "cpu": the processor and the cores must be the same
     here = replace(MADE, device=machine.device_facts(), host=machine.host_facts())
     twin = replace(here, date="2026-01-01")
-    monkeypatch.setattr(module, "measured", lambda: {"twin": twin})
-    assert device.beside(here) == twin
-    assert device.beside(replace(here, device={**here.device, "name": "other"})) is None
-    assert device.beside(replace(here, host={**here.host, "cores": 999})) is None
+    monkeypatch.setattr(module, "device_records", lambda: {"twin": twin})
+    assert measured.beside(here) == twin
+    assert measured.beside(replace(here, device={**here.device, "name": "other"})) is None
+    assert measured.beside(replace(here, host={**here.host, "cores": 999})) is None
     with pytest.raises(BadType, match="must be a Record"):
-        device.beside("h100")  # type: ignore[arg-type]
+        measured.beside("h100")  # type: ignore[arg-type]

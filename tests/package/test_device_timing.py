@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 from device_suite import numbers
 
-from roofline_helpers import device
+from roofline import measure
+from roofline.measure import CannotRun, timing
+from roofline.measure.timing import jax_program, summary, unused_arguments
+from roofline_helpers import measured
 from roofline_helpers.common.checks import BadType, BadValue
-from roofline_helpers.device import CannotRun, timing
-from roofline_helpers.device.timing import jax_program, summary, unused_arguments
 
 
-def quick(fn: Callable[..., Any], *args: Any, **options: Any) -> device.Timing:
-    return device.time(fn, *args, seconds=0.005, **options)
+def quick(fn: Callable[..., Any], *args: Any, **options: Any) -> measured.Timing:
+    return measure.time(fn, *args, seconds=0.005, **options)
 
 
 # --- time(): what it refuses ----------------------------------------------------------------------
@@ -62,14 +63,14 @@ def test_keyword_arguments_and_executables_are_timed() -> None:
 
 def test_bad_arguments() -> None:
     with pytest.raises(BadType, match="must be a function"):
-        device.time(3, numbers())  # type: ignore[arg-type]
+        measure.time(3, numbers())  # type: ignore[arg-type]
     with pytest.raises(BadType, match="at least one array"):
         quick(lambda: jnp.ones(3))
     with pytest.raises(BadType, match="inplace needs a result like the first"):
         quick(lambda x: x.sum(), numbers(), inplace=True)
     for seconds in (0, -1, math.nan):
         with pytest.raises(BadValue, match="seconds must be"):
-            device.time(lambda x: x + 1, numbers(), seconds=seconds)
+            measure.time(lambda x: x + 1, numbers(), seconds=seconds)
 
 
 # --- time(): what it does -------------------------------------------------------------------------
@@ -149,7 +150,7 @@ def test_the_clock_runs_until_the_queue_is_empty(monkeypatch: pytest.MonkeyPatch
             super().launch(self.queued)
             self.queued = 0
 
-    result = device.timing.clock(Queue([0.02], monkeypatch), seconds=0.2)
+    result = measure.timing.clock(Queue([0.02], monkeypatch), seconds=0.2)
     assert (result.low, result.high) == pytest.approx((0.02, 0.02))
 
 
@@ -157,7 +158,7 @@ def test_short_kernels_are_repeated_until_the_clock_can_tell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = Fake([2e-6], monkeypatch)
-    result = device.timing.clock(fake, seconds=0.1)
+    result = measure.timing.clock(fake, seconds=0.1)
     assert result.calls * 2e-6 >= 0.01
     assert result.median == pytest.approx(2e-6, rel=1e-3)
     assert fake.launches[-1] == result.calls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofline_helpers.device import ladder
+from roofline.diagnosis import ladder
 
 
 def test_a_busy_gpu_takes_more_than_an_idle_one() -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from roofline_helpers import models, serving
-from roofline_helpers.evidence import files
-from roofline_helpers.xla import can_compile
-from roofline_helpers.xla.expected import worth_of_cycles
+from roofline import evidence as files
+from roofline import serving
+from roofline.xla import can_compile
+from roofline.xla.expected import worth_of_cycles
+from roofline_helpers import models
 from tools.evidence import cycles
 
 

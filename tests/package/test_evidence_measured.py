@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import evidence
-from roofline_helpers.evidence.law import NoData, least
-from roofline_helpers.evidence.tables import TYPES, count, reduced
-from roofline_helpers.evidence.typical import SIZES
+from roofline.network.measured import by_law as by_law_of
+from roofline_helpers import measured
+from roofline_helpers.measured.law import NoData, least
+from roofline_helpers.measured.tables import TYPES, count, reduced
+from roofline_helpers.measured.typical import SIZES
 
 MATMUL = rh.work.matmul(4096, 8192, 8192)
 
 
 def groups(family: str) -> Any:
-    rows = evidence.table(family)
+    rows = measured.table(family)
     return rows[rows["dtype"].isin(list(TYPES))].groupby(["chip", "dtype"], observed=True)
 
 
@@ -44,8 +46,8 @@ def test_no_measured_kernel_beats_the_memory(family: str) -> None:
     ],
 )
 def test_a_law_errs_as_it_says_and_less_than_the_roof(family: str, chip: str, dtype: str) -> None:
-    law = evidence.laws(family, chip, dtype)
-    rows = evidence.table(family)
+    law = measured.laws(family, chip, dtype)
+    rows = measured.table(family)
     rows = rows[(rows["chip"] == law.chip) & (rows["dtype"] == dtype)]
     job = count(family, rows, dtype)
     predicted = law.time(*least(job, rh.chip(chip)), reduced(job))
@@ -121,7 +123,7 @@ def test_each_family_has_an_answer(job: rh.Work) -> None:
             NoData,
             ["no measured", "at least 20"],
         ),
-        (lambda: evidence.table("matmull"), rh.UnknownName, ["Nearest: 'matmul'"]),
+        (lambda: measured.table("matmull"), rh.UnknownName, ["Nearest: 'matmul'"]),
     ],
 )
 def test_it_refuses_what_it_cannot_know(call: Any, error: type[Exception], parts: list) -> None:
@@ -141,15 +143,15 @@ OPS = {
 
 def by_table(kind: str, chip: str) -> tuple[Any, Any, Any]:
     """Return seconds of a collective: measured, of the law, and of the network model."""
-    rows = evidence.table("collective")
+    rows = measured.table("collective")
     rows = rows[(rows["chip"] == chip) & (rows["op"] == OPS[kind]) & (rows["dtype"] == "fp16")]
     found: dict[str, list[float]] = {"law": [], "network": []}
     for size, gpus in zip(rows["bytes"], rows["gpus"], strict=True):
-        place = rh.network.topology(chip, int(gpus), ceilings="reached")
+        place = roofline.network.topology(chip, int(gpus), ceilings="reached")
         whole = size * gpus if kind == "all-to-all" else size
-        one = rh.network.collective(kind, float(whole), place.fast)
+        one = roofline.network.collective(kind, float(whole), place.fast)
         found["network"].append(one.seconds)
-        found["law"].append(evidence.law.by_law(one, place.chip).seconds)
+        found["law"].append(by_law_of(one, place.chip).seconds)
     return rows["seconds"].to_numpy(), np.array(found["law"]), np.array(found["network"])
 
 
@@ -157,7 +159,7 @@ def by_table(kind: str, chip: str) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("chip", WIRED)
 def test_collectives_take_what_their_law_says(kind: str, chip: str) -> None:
     """On messages that were left out, and nearer than the network model, except where it says."""
-    law = evidence.laws(kind, chip, "fp16")
+    law = measured.laws(kind, chip, "fp16")
     seconds, by_law, by_network = by_table(kind, chip)
     off, other = (np.abs(each / seconds - 1) for each in (by_law, by_network))
     assert np.median(off) < max(1.5 * law.law.median, 0.1)
@@ -175,24 +177,26 @@ def test_the_law_leaves_what_it_does_not_know() -> None:
         ("gb200", 16, {}),
         ("h100", 8, {"multicast": True}),
     ):
-        place = rh.network.topology(chip, devices, ceilings="reached", **options)
-        one = rh.network.all_reduce(2**25, place.fast)
-        assert evidence.law.by_law(one, place.chip) == one
-    place = rh.network.topology("h100", 64, ceilings="reached")
-    one = rh.network.all_reduce(2**25, place.axes)
-    inner, outer = evidence.law.by_law(one, place.chip).phases
+        place = roofline.network.topology(chip, devices, ceilings="reached", **options)
+        one = roofline.network.all_reduce(2**25, place.fast)
+        assert by_law_of(one, place.chip) == one
+    place = roofline.network.topology("h100", 64, ceilings="reached")
+    one = roofline.network.all_reduce(2**25, place.axes)
+    inner, outer = by_law_of(one, place.chip).phases
     assert outer == one.phases[1]
     assert inner != one.phases[0]
 
 
 def test_a_decode_step_is_predicted_better_by_the_law_and_a_prefill_worse() -> None:
     """Small kernels have a fixed cost; large ones meet the power limit, which the law's did not."""
-    measured = rh.evidence.decode()
+    measured = roofline.evidence.decode()
 
     def errors(**options: Any) -> list[float]:
         found = []
         for row in measured["steps"]:
-            one = rh.serving.step("llama-3-8b", "h200", batch=row["batch"], reached=True, **options)
+            one = roofline.serving.step(
+                "llama-3-8b", "h200", batch=row["batch"], reached=True, **options
+            )
             for name in ("JAX with cuDNN's attention", "PyTorch, compiled"):
                 found.append(abs(one.seconds / row[name] - 1))
         return found
@@ -201,7 +205,7 @@ def test_a_decode_step_is_predicted_better_by_the_law_and_a_prefill_worse() -> N
     for tokens, seconds in measured["prefill"].items():
         options = {"phase": "prefill", "context": int(tokens), "reached": True}
         by_law, by_roof = (
-            rh.serving.step("llama-3-8b", "h200", law=law, **options).seconds / seconds - 1
+            roofline.serving.step("llama-3-8b", "h200", law=law, **options).seconds / seconds - 1
             for law in (True, False)
         )
         assert by_law < by_roof < 0

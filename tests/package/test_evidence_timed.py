@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from roofline_helpers.common import records
-from roofline_helpers.device import record
+from roofline_helpers.measured import record
 
 
 @cache
 def timed() -> record.Record:
-    return record.load(records.committed("timed", "h200.json"))
+    return record.load(records.committed("roofline_helpers", "timed", "h200.json"))
 
 
 def took(name: str, source: str) -> float:
@@ -105,7 +105,9 @@ def test_power_and_not_the_clock_s_limit_holds_a_long_matmul_of_random_numbers_b
 
 @cache
 def orders() -> list[dict[str, Any]]:
-    text = records.committed("explained", "decode-orders.json").read_text(encoding="utf-8")
+    text = records.committed("roofline", "explained", "decode-orders.json").read_text(
+        encoding="utf-8"
+    )
     rows: list[dict[str, Any]] = json.loads(text)["rows"]
     return rows
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from roofline_helpers import network, training, work
-from roofline_helpers.device import ladder
+from roofline import network, training
+from roofline.diagnosis import ladder
+from roofline_helpers import work
 from roofline_helpers.models import LLAMA_3_8B
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kernel_suite import jnp
 
-from roofline_helpers import kernels
+from roofline import kernels
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 
 X = jnp.ones((4, 8))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernel_suite import compiled_quickly, jax, jnp, near, wide, x64
 
-from roofline_helpers import kernels
+from roofline import kernels
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]  # kernels are interpreted
 

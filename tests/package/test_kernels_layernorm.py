@@ -19,7 +19,7 @@ from kernel_suite import (
     x64,
 )
 
-from roofline_helpers import kernels
+from roofline import kernels
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]  # kernels are interpreted
 

@@ -10,7 +10,7 @@ import pytest
 from kernel_suite import jax, spec, total
 
 import roofline_helpers as rh
-from roofline_helpers import kernels, xla
+from roofline import kernels, xla
 
 pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 

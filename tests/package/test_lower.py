@@ -16,10 +16,10 @@ from flax import nnx
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
-from roofline_helpers import xla
-from roofline_helpers.cli import load_call
+from roofline import xla
+from roofline.cli import load_call
+from roofline.diagnosis import explain
 from roofline_helpers.common.checks import BadType, BadValue
-from roofline_helpers.device import explain
 
 N, ROWS = 512, 256
 ONE = 2 * ROWS * N * 4 * N

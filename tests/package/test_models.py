@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+import roofline
 import roofline_helpers as rh
+from roofline.configurations import model
 from roofline_helpers import RooflineError
-from roofline_helpers.models import Decoder, Local, model
+from roofline_helpers.models import Decoder, Local
 
 CATALOGUE = Path(rh.__file__).parent / "data" / "models.toml"
 DATA = tomllib.loads(CATALOGUE.read_text("utf-8"))
@@ -35,7 +37,7 @@ def test_parameters_are_those_that_the_authors_print(key: str) -> None:
 def test_models_by_key_and_name() -> None:
     assert model("Mixtral 8x7B") is model("mixtral-8x7b") is model(model("mixtral_8x7b"))
     with pytest.raises(rh.UnknownName, match=r"Nearest: 'llama-3(.1)?-8b'"):  # not 3.2 1B
-        rh.models.model("Llama 3.1 8B v2")
+        model("Llama 3.1 8B v2")
     with pytest.raises(rh.UnknownName, match="Nearest: 'llama-3-70b'"):
         model("llama-3-71b")
     mixture = model("mixtral-8x7b")
@@ -267,9 +269,9 @@ def test_types_may_stand_beside_the_file(tmp_path: Path) -> None:
 
 
 def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
-    eight = rh.network.topology("h200", 8)
+    eight = roofline.network.topology("h200", 8)
     mesh = {"tensor": 8}
-    oss = rh.serving.step(read(tmp_path, FILES["gpt-oss-20b"]), eight, mesh, batch=8)
+    oss = roofline.serving.step(read(tmp_path, FILES["gpt-oss-20b"]), eight, mesh, batch=8)
     experts = 24 * oss.setting.model.expert_parameters() * 4.25 / 8
     rest = (oss.setting.model.mixing + 2 * 201088 * 2880) * 2
     assert oss.memory.weights == pytest.approx((experts + rest) / 8)
@@ -284,22 +286,22 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     assert shorter["attention's projections"] == 1
     glm = read(tmp_path, FILES["GLM-4.7-FP8"], "GLM-4.7-FP8")
     with pytest.raises(rh.BadValue, match=r"the name says FP8, but .* Give weights="):
-        rh.serving.step(glm, eight, mesh, batch=8)
-    held = rh.serving.step(glm, eight, mesh, batch=8, weights="fp8", vocabulary="fp8").memory
+        roofline.serving.step(glm, eight, mesh, batch=8)
+    held = roofline.serving.step(glm, eight, mesh, batch=8, weights="fp8", vocabulary="fp8").memory
     assert held.weights * 8 == pytest.approx(352.8e9, rel=1e-3)
 
 
 def test_states_are_read_and_written_and_a_whole_sequence_is_refused(tmp_path: Path) -> None:
-    place, mesh = rh.network.topology("h200", 8), {"tensor": 8}
+    place, mesh = roofline.network.topology("h200", 8), {"tensor": 8}
     hybrid = read(tmp_path, FILES["Qwen3-Next-80B-A3B-Thinking"])
-    one = rh.serving.step(hybrid, place, mesh, batch=64, context=8192)
+    one = roofline.serving.step(hybrid, place, mesh, batch=64, context=8192)
     (states,) = (kernel for kernel in one.kernels if kernel.name == "states")
     assert states.work.bytes == pytest.approx(2 * 64 * hybrid.state_bytes / 8)
     copied = 24576 * 8192 * 64 / 8 * 4  # two key heads on eight devices
     assert one.memory.cache == pytest.approx(copied + 64 * hybrid.state_bytes / 8)
     with pytest.raises(rh.BadValue, match="gated delta rule isn't priced"):
-        rh.serving.step(hybrid, place, mesh, phase="prefill")
+        roofline.serving.step(hybrid, place, mesh, phase="prefill")
     with pytest.raises(rh.BadValue, match="gated delta rule isn't priced"):
-        rh.training.step(hybrid, place, {"fsdp": 8}, batch=8, seq=4096)
+        roofline.training.step(hybrid, place, {"fsdp": 8}, batch=8, seq=4096)
     with pytest.raises(rh.BadValue, match=r"layers of several kinds.*topology"):
-        rh.serving.step(hybrid, "h200")
+        roofline.serving.step(hybrid, "h200")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import roofline_helpers as rh
-from roofline_helpers import network as net
-from roofline_helpers.network.collectives import Transfer, lanes_of
+from roofline import network as net
+from roofline.network.collectives import Transfer, lanes_of
 
 # --- topologies -----------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ def test_the_least_of_its_lines_is_an_all_reduce_s_time(ceilings: str) -> None:
 
 @pytest.mark.parametrize("chip", ["a100-80gb", "h100", "h200", "b200", "b300", "gb200"])
 def test_a_server_s_small_all_reduces_take_as_long_as_they_were_measured_to(chip: str) -> None:
-    rows = rh.evidence.table("custom_all_reduce")
+    rows = rh.measured.table("custom_all_reduce")
     rows = rows[(rows.chip == chip) & (rows.bytes <= 2**24)]
     errors = [
         net.all_reduce(row.bytes, place.fast, algorithm="custom").seconds / row.seconds - 1

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import models, pages, serving
-from roofline_helpers.common.show import significant
-from roofline_helpers.evidence import files
-from roofline_helpers.pages.briefs import BRIEFS, COUNTED, MARGIN, judge
-from roofline_helpers.pages.labs import (
+from roofline import evidence as files
+from roofline import labs, serving
+from roofline.labs.briefs import BRIEFS, COUNTED, MARGIN, judge
+from roofline.labs.labs import (
     EDGE,
     ROWS,
     SLOW,
@@ -22,15 +22,17 @@ from roofline_helpers.pages.labs import (
     goal_cost,
     groups_of,
 )
+from roofline_helpers import models, pages
+from roofline_helpers.common.show import significant
 
 INSTRUMENTS = {
-    "point": pages.point,
-    "ridges": pages.ridges,
-    "matmul": pages.matmul,
-    "chain": pages.chain,
-    "sharding": pages.sharding,
+    "point": labs.point,
+    "ridges": labs.ridges,
+    "matmul": labs.matmul,
+    "chain": labs.chain,
+    "sharding": labs.sharding,
 }
-LABS = {"memory-wall": pages.memory_wall, "design": pages.design_challenge}
+LABS = {"memory-wall": labs.memory_wall, "design": labs.design_challenge}
 ALL = {**INSTRUMENTS, **LABS}
 
 
@@ -43,7 +45,7 @@ def made(kind: str) -> pages.element.Element:
 
 def test_the_story_of_the_memory_wall_is_measured() -> None:
     text = made("memory-wall").plain + pages.answer("lab-memory-wall")
-    table = rh.evidence.table("matmul").query("chip == 'h100' and dtype == 'bf16'")
+    table = rh.measured.table("matmul").query("chip == 'h100' and dtype == 'bf16'")
     roof = rh.chip("h100").roofline("bf16").without_floor()
     left = []
     for m, n, k in (SLOW, TUNABLE):
@@ -59,7 +61,7 @@ def test_the_story_of_the_memory_wall_is_measured() -> None:
         for m in (1, 8, 64, 4096)
     )
     assert left[0] < 1.3 < 2 < left[1]  # the answer: B, although A is at the smaller MFU
-    assert seconds / 1.2 < rh.evidence.laws("matmul", "h100", "bf16").seconds(job) < seconds
+    assert seconds / 1.2 < rh.measured.laws("matmul", "h100", "bf16").seconds(job) < seconds
 
 
 def test_the_wall_s_tasks_are_answered_by_measured_kernels() -> None:
@@ -134,7 +136,7 @@ def test_the_wall_s_goal_is_not_won_by_the_largest_chip_or_batch() -> None:
     assert goal["best_cost"] == costs[best]
     job = rh.work.matmul(512, 8192, 8192, "fp8", out="bf16")
     seconds = (
-        rh.evidence.table("matmul")
+        rh.measured.table("matmul")
         .query("chip == 'h100' and dtype == 'fp8' and m == 512 and n == 8192 and k == 8192")
         .seconds
     )
@@ -174,7 +176,7 @@ def test_every_measured_decode_step_is_within_the_margin() -> None:
         took += [("llama-3-8b", record["device"]["chip"], way, seconds) for seconds in times]
     for batch in (64, 128):
         way = {"batch": batch, "context": 1500, "chips": 8}
-        real = rh.validation.published_step(f"v6e-8-llama-3.3-70b-decode-{batch}")
+        real = roofline.validation.published_step(f"v6e-8-llama-3.3-70b-decode-{batch}")
         took.append(("llama-3-70b", "v6e", way, real.seconds))
     for name, counted in COUNTED.items():
         ratios = [

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from roofline_helpers.pages import riddle
+from roofline.labs import riddle
 from tools import books
 
 STATES = riddle.orders()

@@ -17,7 +17,7 @@ from parity_suite import (
 )
 from playwright.sync_api import Browser
 
-from roofline_helpers.pages.javascript import script as model_script
+from roofline.labs.javascript import script as model_script
 
 
 def test_javascript_agrees_with_python(chromium: Browser) -> None:

@@ -1,21 +1,21 @@
-"""assets/briefs.js judges a design as `roofline_helpers.pages.briefs` does."""
+"""assets/briefs.js judges a design as `roofline.labs.briefs` does."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import random
-from importlib import resources
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
-from roofline_helpers import pages
-from roofline_helpers.pages.briefs import BRIEFS, COUNTED, DAYS, RENT, Brief, days, judge
+from roofline import labs
+from roofline.labs.briefs import BRIEFS, COUNTED, DAYS, RENT, Brief, days, judge
+from roofline.labs.javascript import script as model_script
+from roofline.serving.tensor_parallel import chip_counts
 from roofline_helpers.pages.element import to_json
-from roofline_helpers.pages.javascript import script as model_script
-from roofline_helpers.serving.tensor_parallel import chip_counts
+from tools import books
 
 RUN = """([key, settings]) => JSON.stringify(settings.map((setting) =>
   briefs.judge(data, data.briefs[key], setting)))"""
@@ -65,10 +65,9 @@ def test_the_page_judges_as_python_does(chromium: Browser, key: str) -> None:
     brief = BRIEFS[key]
     tried = [brief.best, *random.Random(3).sample(designs(brief), 20)]
     served = {"model": brief.model, "context": brief.context, **COUNTED[brief.counted]}
-    folder = resources.files("roofline_helpers") / "pages/assets"
-    names = ("numbers.js", "briefs.js")
-    files = "".join((folder / name).read_text("utf-8") for name in names)
-    script = f"{model_script()}\n{files}\nconst data = {to_json(pages.design_challenge().data)};"
+    names = ("roofline_helpers/pages/assets/numbers.js", "roofline/labs/assets/briefs.js")
+    files = "".join((books.ROOT / name).read_text("utf-8") for name in names)
+    script = f"{model_script()}\n{files}\nconst data = {to_json(labs.design_challenge().data)};"
     page = chromium.new_page()
     asked = [key, [{**each, **served} for each in tried]]
     answers = json.loads(page.evaluate(f"(given) => {{ {script}\nreturn ({RUN})(given) }}", asked))

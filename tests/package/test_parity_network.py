@@ -9,9 +9,9 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from roofline_helpers import network, pages, training
+from roofline import labs, network, training
+from roofline.labs.instruments import SLICES
 from roofline_helpers.common.show import si
-from roofline_helpers.pages.instruments import SLICES
 
 TOKENS = (1, 100, 512, 65536)
 WIDTHS = (1024, 28672)
@@ -20,7 +20,7 @@ RUN = """(points) => JSON.stringify(points.map(([cut, of]) => network.layer(cut,
 
 def points() -> list[tuple[list[Any], training.Layer]]:
     """What the page computes, and Python's layer."""
-    data = pages.sharding().data
+    data = labs.sharding().data
     every = []
     for chip, place in data["places"].items():
         of = network.topology(chip, SLICES[chip])
@@ -56,9 +56,7 @@ def faults(theirs: list[dict[str, Any]], mine: list[training.Layer]) -> int:
 
 
 def test_javascript_agrees_with_python(chromium: Browser) -> None:
-    script = (resources.files("roofline_helpers") / "pages/assets" / "network.js").read_text(
-        "utf-8"
-    )
+    script = (resources.files("roofline") / "labs/assets" / "network.js").read_text("utf-8")
     every = points()
     asked = [point for point, _ in every]
     layers = [layer for _, layer in every]
@@ -71,7 +69,7 @@ def test_javascript_agrees_with_python(chromium: Browser) -> None:
 
 def test_a_layer_is_dragged_until_the_network_s_roof_breaks(chromium: Browser) -> None:
     page = chromium.new_page()
-    page.set_content(f"<main>{pages.sharding().html()}</main>")
+    page.set_content(f"<main>{labs.sharding().html()}</main>")
     slider = page.get_by_role("slider", name="Tokens a chip")
 
     def card(name: str) -> str:

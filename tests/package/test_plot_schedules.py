@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from plot_suite import shown
 
+from roofline.xla.kernel import TimelineSpan as Span
 from roofline_helpers import plot
-from roofline_helpers.xla.kernel import TimelineSpan as Span
 
 pytestmark = pytest.mark.usefixtures("own_style")
 

@@ -10,8 +10,8 @@ import pytest
 from compiled_reports import needs, per_chip
 from compiled_suite import SUITE
 
-from roofline_helpers import xla
-from roofline_helpers.xla import compiler
+from roofline import xla
+from roofline.xla import compiler
 from tools import programs
 
 Asked = tuple[Any]  # what `compiler.compile_ahead` is asked

@@ -10,8 +10,8 @@ from typing import Any
 import pandas
 import pytest
 
-from roofline_helpers import network, validation
-from roofline_helpers.validation.exchanges import LARGE
+from roofline import network, validation
+from roofline.validation.exchanges import LARGE
 
 DATA = Path(network.__file__).parents[1] / "data"
 CONSTANTS = tomllib.loads((DATA / "network.toml").read_text("utf-8"))

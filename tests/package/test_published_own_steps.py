@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import validation
-from roofline_helpers.cli import main
+from roofline import validation
+from roofline.cli import main
 
 OURS = """[[row]]
 id = "ours"
@@ -42,7 +43,7 @@ def file(folder: Path, text: str) -> Path:
 
 def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
     found = validation.predict(file(tmp_path, OURS + DECODE))
-    row = rh.scoreboard(law=True).loc["h100-8-llama-3-8b-fp8"]
+    row = roofline.scoreboard(law=True).loc["h100-8-llama-3-8b-fp8"]
     ours = found.loc["ours"]
     assert ours["bound s"] == pytest.approx(row["bound s"])
     assert ours["predicted s"] == pytest.approx(row["predicted s"], rel=0.01)
@@ -111,7 +112,9 @@ def test_decode_takes_the_laws_of_kernels_and_the_types_that_are_said(tmp_path: 
     said = "".join(f'{name} = "{kind}"\n' for name, kind in types.items())
     h100 = DECODE.replace("v6e", "h100").replace('"2x4"', "8")
     found = validation.predict(file(tmp_path, h100 + said + DECODE.replace('"decode"', '"tpu"')))
-    one = rh.serving.step("llama-3-70b", "h100", batch=64, context=1500, chips=8, law=True, **types)
+    one = roofline.serving.step(
+        "llama-3-70b", "h100", batch=64, context=1500, chips=8, law=True, **types
+    )
     by_law = one.but(reached=True)
     assert found.loc["decode", "predicted s"] == pytest.approx(by_law.seconds)
     assert by_law.seconds > 1.2 * one.but(reached=True, law=False).least_seconds

@@ -9,10 +9,11 @@ import pandas
 import pytest
 from row_by_row import row_by_row
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import validation
-from roofline_helpers.training.step import SLICES
-from roofline_helpers.validation import PublishedStep
+from roofline import validation
+from roofline.training.step import SLICES
+from roofline.validation import PublishedStep
 from tools.evidence import predictions
 
 ALL = validation.steps()
@@ -21,7 +22,7 @@ ROWS = [one for one in ALL if isinstance(one, PublishedStep)]
 
 @pytest.fixture(scope="module")
 def board() -> pandas.DataFrame:
-    return rh.scoreboard()
+    return roofline.scoreboard()
 
 
 def test_decode_steps_are_predicted_too(board: pandas.DataFrame) -> None:

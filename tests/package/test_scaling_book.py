@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from roofline_helpers import chip, models, training
-from roofline_helpers import network as net
-from roofline_helpers.serving import step
+from roofline import network as net
+from roofline import training
+from roofline.serving import step
+from roofline_helpers import chip, models
 
 approx = pytest.approx
 TENTH = 0.1

@@ -9,10 +9,10 @@ import pytest
 from serving_suite import CHIPS, llama
 
 import roofline_helpers as rh
-from roofline_helpers import serving
+from roofline import serving
+from roofline.serving import step
+from roofline.serving.strategies import STRATEGIES
 from roofline_helpers.models import LLAMA_3_8B, Decoder
-from roofline_helpers.serving import step
-from roofline_helpers.serving.strategies import STRATEGIES
 
 # --- the model ------------------------------------------------------------------------------------
 

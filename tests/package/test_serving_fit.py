@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from serving_suite import CHIPS, llama
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import serving
+from roofline import serving
+from roofline.serving import ServingStep, best_batch, step
+from roofline.serving.strategies import STRATEGIES
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.serving import ServingStep, best_batch, step
-from roofline_helpers.serving.strategies import STRATEGIES
 
 # --- memory, and what would fit -------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> N
         ("llama-3-70b", "v6e", 8),
         ("llama-3-70b", "mi300x", 4),
     ):
-        place = rh.network.topology(chip, chips, ceilings=ceilings)
+        place = roofline.network.topology(chip, chips, ceilings=ceilings)
         options = {"batch": 64, "context": 1500}
         shared = step(model, chip, chips=chips, reached=reached, floor=False, **options)
         on_mesh = step(model, place, {"tensor": chips}, **options)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roofline_helpers as rh
+from roofline import network as net
+from roofline.serving import ROLES, ServingStep, frontier, speculative, step
 from roofline_helpers import models
-from roofline_helpers import network as net
-from roofline_helpers.serving import ROLES, ServingStep, frontier, speculative, step
 
 LLAMA = models.model("llama-3-70b")
 INT8 = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
@@ -116,7 +116,7 @@ def test_a_mixture_reads_the_experts_that_its_tokens_choose() -> None:
 
 
 def test_models_of_every_kind_can_be_served() -> None:
-    for model in models._catalogue().values():
+    for model in models.catalogue().values():
         place = net.topology("h200", 8)
         mesh = {"expert": 8} if model.experts and model.experts.count % 8 == 0 else {"tensor": 8}
         for phase in ("decode", "prefill"):

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import device, evidence, models, validation, xla
+from roofline import validation, xla
+from roofline.diagnosis import ladder
+from roofline_helpers import measured, models
 from roofline_helpers.common import show
 from roofline_helpers.common.show import significant
-from roofline_helpers.device import ladder
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_progress_is_for_terminals_whatever_the_environment_says(
 
 def test_every_result_prints_in_a_line_or_two():
     report = xla.records()["shard-fsdp-8192", "v5e"]
-    record = device.measured()["h200"]
+    record = measured.device_records()["h200"]
     steps = ladder.committed()["decode"].steps
     published = validation.published_step("v7x-64-llama-3.1-70b")
     results = [
@@ -116,6 +117,6 @@ def test_every_result_prints_in_a_line_or_two():
         published,
         published.reached.setting,
         models.model("mixtral-8x7b"),
-        evidence.laws("matmul", "h100", "bf16"),
+        measured.laws("matmul", "h100", "bf16"),
     ]
     assert max(map(len, map(repr, results))) <= 200

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from kept_records import kept_report
 
-from roofline_helpers import xla
+from roofline import xla
+from roofline.testing import budget
+from roofline.testing.budget import Budget, Limit
 from roofline_helpers.common.checks import BadValue
-from roofline_helpers.testing import budget
-from roofline_helpers.testing.budget import Budget, Limit
 
 REPORT = kept_report("chain-xla", "v6e")
-PLUGIN = "roofline_helpers.testing.plugin"
+PLUGIN = "roofline.testing.plugin"
 
 
 def doubled(report: xla.Report) -> xla.Report:

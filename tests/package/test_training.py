@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roofline_helpers as rh
-from roofline_helpers import models, serving, training
-from roofline_helpers import network as net
-from roofline_helpers.training import TrainingStep, step
+from roofline import network as net
+from roofline import serving, training
+from roofline.network.measured import by_law
+from roofline.training import TrainingStep, step
+from roofline_helpers import models
 
 LLAMA = models.model("llama-3-70b")
 approx = pytest.approx
@@ -455,7 +457,7 @@ def on_gpus(chip: str = "h100", count: int = 8, **options: Any) -> TrainingStep:
 def test_products_take_what_their_laws_say() -> None:
     one = on_gpus(law=True)
     rows = 128 * 8192 // 8
-    law = rh.evidence.laws("matmul", "h100", "bf16")
+    law = rh.measured.laws("matmul", "h100", "bf16")
     sides = [
         (6144, 4096),
         (4096, 4096),
@@ -465,7 +467,7 @@ def test_products_take_what_their_laws_say() -> None:
     forward = sum(law.seconds(rh.work.matmul(rows, n, k)) for n, k in sides) * 32
     forward += law.seconds(rh.work.matmul(rows, 128256, 4096))
     job = rh.work.flash_attention(16, 8192, 8192, 32, 128, 8, causal=True)
-    attention = rh.evidence.laws("prefill_attention", "h100", "bf16").seconds(job) * 32
+    attention = rh.measured.laws("prefill_attention", "h100", "bf16").seconds(job) * 32
     assert one.compute == approx(3 * forward + 3.5 * attention, rel=1e-3)
     again = on_gpus(law=True, recompute="attention").compute - one.compute
     assert again == approx(attention, rel=1e-6)
@@ -475,9 +477,7 @@ def test_exchanges_within_a_host_take_what_their_laws_say() -> None:
     mesh = {"fsdp": 2, "tensor": 4}
     roof, law = (on_gpus(mesh=mesh, law=each) for each in (False, True))
     place = roof.setting.place
-    taken = [
-        e.count * rh.evidence.law.by_law(e.collective, place.chip).seconds for e in law.exchanges
-    ]
+    taken = [e.count * by_law(e.collective, place.chip).seconds for e in law.exchanges]
     assert law.hidden + law.exposed == approx(sum(taken))
     assert law.exposed != approx(roof.exposed, rel=0.01)
     assert law.table()["ms in all"].sum() == approx(1e3 * sum(taken))

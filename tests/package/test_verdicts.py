@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import gain, models, serving, verdict, work
-from roofline_helpers.evidence.verdicts import Scenario, assumed_floor
+from roofline import serving
+from roofline_helpers import gain, models, verdict, work
 from roofline_helpers.roofline import Kernel
+from roofline_helpers.verdicts import Scenario, assumed_floor
 
 H100 = rh.chip("h100")
 TODAY = {"batch": 8, "context": 2048, "fusion": "none", "attention": "naive"}
@@ -69,7 +70,7 @@ def test_a_launch_and_its_work_overlap() -> None:
     """2048³ on an H100: 26.9 µs alone and 37.6 from Python, where the shortest call takes 35."""
     [sample] = [
         s
-        for s in rh.device.measured()["h100"].samples
+        for s in rh.measured.device_records()["h100"].samples
         if s.name == "matmul 2048×2048×2048 bf16" and s.source == "jax"
     ]
     alone = sample.counters["seconds"]  # type: ignore[index]
@@ -82,7 +83,7 @@ def test_a_launch_and_its_work_overlap() -> None:
 
 
 def test_no_kernel_that_was_profiled_beats_published_roof_and_floor() -> None:
-    for key, record in rh.device.measured().items():
+    for key, record in rh.measured.device_records().items():
         chip = rh.chip(key)
         for sample in record.samples:
             known = sample.dtype in {**chip.matrix, **chip.vector}

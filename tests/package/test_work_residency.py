@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import roofline_helpers as rh
+from roofline import evidence as files
 from roofline_helpers import Work
-from roofline_helpers.evidence import files
 from roofline_helpers.work import flash_attention, fuse, naive_attention, resident
 
 # x → f → t → g → y, and h reads x and t once more
@@ -85,7 +85,7 @@ def test_scores_too_large_for_a_cache_cross_dram_as_counted_apart(key: str) -> N
     """Three kernels on a GPU, by its counters: 1.14 GB, as both ends say where nothing fits."""
     [sample] = [
         each
-        for each in rh.device.measured()[key].samples
+        for each in rh.measured.device_records()[key].samples
         if each.name == "naive attention 2×16×2048×128 bf16" and each.source == "jax"
     ]
     assert sample.counters is not None

@@ -11,10 +11,10 @@ import pytest
 from compiled_programs import mesh, sharded, spec
 from compiled_reports import needs
 
-from roofline_helpers import xla
+from roofline import xla
+from roofline.xla.targets import layout_for
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadValue
-from roofline_helpers.xla.targets import layout_for
 
 
 def test_every_kind_of_function_and_argument() -> None:

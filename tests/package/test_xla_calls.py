@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hlo_texts import fixture, one, program, shape
 
-from roofline_helpers import xla
+from roofline import xla
 
 
 def test_what_a_custom_call_does_not_declare_is_unknown() -> None:

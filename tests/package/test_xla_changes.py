@@ -12,10 +12,10 @@ import pytest
 from compiled_programs import sharded, spec
 from compiled_reports import needs, report_of
 
-from roofline_helpers import xla
+from roofline import xla
+from roofline.xla.flops import Flops
+from roofline.xla.kernel import cycle_seconds_of, seconds_of
 from roofline_helpers.common.checks import UnknownName
-from roofline_helpers.xla.flops import Flops
-from roofline_helpers.xla.kernel import cycle_seconds_of, seconds_of
 
 N, F = 1024, 4096
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from hlo_texts import ADD, one, program
 
 import roofline_helpers as rh
-from roofline_helpers import xla
-from roofline_helpers.xla.collectives import axes_of_mesh
-from roofline_helpers.xla.kernel import CompiledKernel, timeline_of
-from roofline_helpers.xla.ledger import with_axes
+from roofline import xla
+from roofline.xla.collectives import axes_of_mesh
+from roofline.xla.kernel import CompiledKernel, timeline_of
+from roofline.xla.ledger import with_axes
 
 
 def exchange(line: str, *others: str) -> xla.CollectiveOp:

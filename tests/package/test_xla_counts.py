@@ -10,7 +10,7 @@ import pytest
 from compiled_reports import needs, per_chip, report_of
 from compiled_suite import SUITE
 
-import roofline_helpers as rh
+import roofline
 
 
 def wrongly_counted(name: str, chip: str) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def test_an_unrolled_loop_reads_each_layer_s_weights() -> None:
     def layers(x: jax.Array, stack: jax.Array) -> jax.Array:
         return jax.lax.scan(lambda x, w: (x @ w, None), x, stack, unroll=True)[0]
 
-    report = rh.analyze(layers, x, stack, chip="v7x")
+    report = roofline.analyze(layers, x, stack, chip="v7x")
     assert report.hbm_bytes == pytest.approx(2 * (2 * x.size + stack.size), rel=1e-3)
 
 

@@ -7,7 +7,7 @@ import pytest
 from compiled_programs import spec
 from compiled_reports import report_of
 
-from roofline_helpers import xla
+from roofline import xla
 from roofline_helpers.common import terminal
 
 

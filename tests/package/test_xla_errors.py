@@ -11,9 +11,9 @@ from compiled_programs import mesh, sharded, spec
 from compiled_reports import needs
 from jax.experimental import pallas as pl
 
-from roofline_helpers import xla
+from roofline import xla
+from roofline.xla import targets
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
-from roofline_helpers.xla import targets
 
 
 def test_an_unknown_chip() -> None:

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from hlo_texts import ADD, dot, one, program
 
-from roofline_helpers.xla.windows import Window
+from roofline.xla.windows import Window
 
 
 def test_elementwise_work() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hlo_texts import program, shape
 
-from roofline_helpers import xla
-from roofline_helpers.xla.hlo import UnreadableProgram, brief
+from roofline import xla
+from roofline.xla.hlo import UnreadableProgram, brief
 
 
 def test_a_shape_has_type_size_memory_and_tiles() -> None:

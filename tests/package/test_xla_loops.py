@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hlo_texts import program
 
-from roofline_helpers import xla
+from roofline import xla
 
 
 def loop(

@@ -16,12 +16,12 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import roofline_helpers as rh
-from roofline_helpers import xla
+from roofline import xla
+from roofline.diagnosis import explain
+from roofline.xla.pallas import counted, requested
 from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import si
-from roofline_helpers.device import explain
-from roofline_helpers.evidence.verdicts import assumed_floor
-from roofline_helpers.xla.pallas import counted, requested
+from roofline_helpers.verdicts import assumed_floor
 
 BF16 = 2
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from compiled_programs import spec
 
+import roofline
 import roofline_helpers as rh
-from roofline_helpers import xla
-from roofline_helpers.xla import pallas_kernels
-from roofline_helpers.xla.pallas import PallasKernel
+from roofline import xla
+from roofline.xla import pallas_kernels
+from roofline.xla.pallas import PallasKernel
 
 BF16 = 2
 OPS = "jax.experimental.pallas.ops.gpu"
@@ -25,7 +26,7 @@ def ours(q_len: int, kv_len: int, heads: int, *, causal: bool = False) -> Pallas
     q = spec(2, heads, q_len, 128)
     k = spec(2, heads, kv_len, 128)
     (kernel,) = pallas_kernels(
-        lambda q, k, v: rh.kernels.attention(q, k, v, causal=causal), q, k, k, platform="gpu"
+        lambda q, k, v: roofline.kernels.attention(q, k, v, causal=causal), q, k, k, platform="gpu"
     )
     return kernel
 
@@ -33,7 +34,7 @@ def ours(q_len: int, kv_len: int, heads: int, *, causal: bool = False) -> Pallas
 def chain() -> PallasKernel:
     x, row = spec(65536, 4096), spec(4096)
     (kernel,) = pallas_kernels(
-        lambda *a: rh.kernels.layernorm_gelu_dropout_residual(*a, rate=0.1),
+        lambda *a: roofline.kernels.layernorm_gelu_dropout_residual(*a, rate=0.1),
         *(x, row, row, x, x),
         platform="gpu",
     )
@@ -60,7 +61,7 @@ def test_each_program_of_our_attention_asks_for_all_keys_again() -> None:
 
 @pytest.mark.parametrize("gpu", ["h100", "h200"])
 def test_counters_are_where_the_counts_say(gpu: str) -> None:
-    record = rh.device.measured()[gpu]
+    record = rh.measured.device_records()[gpu]
     counted = record.sample("chain pallas 65536×4096 bf16", "pallas").dram_bytes
     assert chain().bytes == pytest.approx(counted, rel=0.002)
     assert chain().asked > 1.4 * counted  # γ and β, which the caches have

@@ -9,7 +9,7 @@ from typing import Any
 from compiled_suite import SUITE, Hand
 from hlo_texts import FIXTURES
 
-from roofline_helpers import xla
+from roofline import xla
 
 
 def counted(ledger: xla.ledger.Ledger) -> dict[str, float]:

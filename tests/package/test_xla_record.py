@@ -11,10 +11,10 @@ import pytest
 from compiled_programs import spec
 from compiled_reports import needs, report_of
 
-from roofline_helpers import xla
+from roofline import xla
+from roofline.xla import analysis, compiler, targets
+from roofline.xla.compiler import DoesNotFit
 from roofline_helpers.common.show import si
-from roofline_helpers.xla import analysis, compiler, targets
-from roofline_helpers.xla.compiler import DoesNotFit
 
 
 def test_a_record_says_the_same() -> None:

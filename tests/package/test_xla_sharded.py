@@ -6,7 +6,8 @@ import pytest
 from compiled_reports import needs
 from sharded_suite import SHARDED, mesh_of
 
-from roofline_helpers import BadValue, network, xla
+from roofline import network, xla
+from roofline_helpers import BadValue
 
 
 @pytest.mark.parametrize("name", SHARDED)

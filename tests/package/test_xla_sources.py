@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import pytest
 
-from roofline_helpers import xla
-from roofline_helpers.xla.metadata import scope_of
+from roofline import xla
+from roofline.xla.metadata import scope_of
 
 
 @pytest.mark.parametrize(

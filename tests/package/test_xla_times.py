@@ -12,9 +12,10 @@ from compiled_programs import spec
 from compiled_reports import needs, per_chip, report_of
 from jax.experimental import io_callback
 
-import roofline_helpers as rh
-from roofline_helpers import chips, xla
-from roofline_helpers.xla.kernel import chip_roofline, kernel_of, main_dtype
+import roofline
+from roofline import xla
+from roofline.xla.kernel import chip_roofline, kernel_of, main_dtype
+from roofline_helpers import chips
 
 
 @per_chip
@@ -41,7 +42,7 @@ def test_explain_for_a_chip_takes_the_compiler_s_cycles_where_they_are_longer() 
         (lambda x: x + 1, (spec(4096, 4096),), "least-memory-bound"),
     ):
         report = xla.analyze(fn, *args, chip="v6e")
-        why = rh.explain(fn, *args, chip="v6e", progress=False)
+        why = roofline.explain(fn, *args, chip="v6e", progress=False)
         kernel = max(report.kernels, key=lambda each: each.cycle_seconds or 0.0)
         row = why.row(kernel.name)
         assert row.seconds >= kernel.cycle_seconds > kernel.roof_seconds
@@ -78,13 +79,13 @@ def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> No
         report = xla.analyze(fn, x, chip="v6e")
         assert (report.host_bytes, report.bounds, report.time_at_most) == (moved, (), math.inf)
         assert report.time_at_roof == pytest.approx(2 * size / 1.64e12, rel=0.01)  # + 1, * 2
-        why = rh.explain(fn, x, chip="v6e", progress=False)
+        why = roofline.explain(fn, x, chip="v6e", progress=False)
         assert [found.cause for found in why.findings] == ["callback"]
 
     def large(x: jax.Array) -> jax.Array:  # the callback's floor is a thousandth of the call
         return printed(jax.lax.fori_loop(0, 100, lambda _, c: c @ c, x))
 
-    assert rh.explain(large, x, chip="v6e", progress=False).findings[0].cause == "callback"
+    assert roofline.explain(large, x, chip="v6e", progress=False).findings[0].cause == "callback"
 
     def told(x: jax.Array) -> jax.Array:  # the copy of the carry is what the host reads
         def body(c: jax.Array, _: None) -> tuple[jax.Array, None]:
@@ -93,7 +94,7 @@ def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> No
 
         return jax.lax.scan(body, x, length=10)[0]
 
-    why = rh.explain(told, spec(512, 512, dtype="float32"), chip="v6e", progress=False)
+    why = roofline.explain(told, spec(512, 512, dtype="float32"), chip="v6e", progress=False)
     assert [found.cause for found in why.findings] == ["callback"]
 
     def kept_by_the_host(x: jax.Array) -> jax.Array:
@@ -102,12 +103,14 @@ def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> No
 
     report = xla.analyze(kept_by_the_host, x, chip="v6e")
     assert (report.host_bytes, report.bounds, report.time_at_most) == (2 * size, (), math.inf)
-    why = rh.explain(kept_by_the_host, x, chip="v6e", progress=False)
+    why = roofline.explain(kept_by_the_host, x, chip="v6e", progress=False)
     assert ([found.cause for found in why.findings], "at least" in repr(why)) == (
         ["transfer"],
         True,
     )
-    assert "67.1 MB to it, 67.1 MB back" in rh.explain(sine, x, chip="v6e").findings[0].evidence
+    assert (
+        "67.1 MB to it, 67.1 MB back" in roofline.explain(sine, x, chip="v6e").findings[0].evidence
+    )
 
 
 def test_products_meet_the_peak_of_their_type() -> None:

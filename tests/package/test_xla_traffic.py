@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hlo_texts import ADD, BIG, UPDATE, behind_a_tile, fused, one, program
 
-from roofline_helpers import xla
+from roofline import xla
 
 
 def test_vmem_is_not_hbm() -> None:

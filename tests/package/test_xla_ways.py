@@ -14,10 +14,10 @@ from compiled_programs import spec
 from compiled_reports import needs
 from compiled_ways import N
 
-from roofline_helpers import xla
+from roofline import xla
+from roofline.network.topology import slice_of
+from roofline.xla.compiler import DoesNotFit
 from roofline_helpers.common.checks import BadValue
-from roofline_helpers.network.topology import slice_of
-from roofline_helpers.xla.compiler import DoesNotFit
 
 SCRIPT = Path(__file__).with_name("compiled_ways.py")
 

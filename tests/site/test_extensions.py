@@ -85,7 +85,7 @@ def test_every_chapter_says_how_long_it_takes_and_why_to_read_it() -> None:
         (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, 5, "cards"),
         (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, 8, "frozen"),
         (["wrong", "try", "read"], ["a text of several lines " * 3] * 3, 20, ""),
-        (["wrong", "try", "read"], ["roofline_helpers/device"] * 3, 20, "cards"),
+        (["wrong", "try", "read"], ["roofline/measure"] * 3, 20, "cards"),
     ],
 )
 def test_a_table_becomes_cards_or_scrolls_where_a_phone_is_too_narrow(

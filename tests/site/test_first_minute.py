@@ -17,7 +17,7 @@ import pytest
 
 import page_figures
 import page_numbers
-from roofline_helpers import cli, device, xla
+from roofline import cli, diagnosis, xla
 from tools import books, repository
 
 SLUG = "some-one/guide"
@@ -102,7 +102,7 @@ def test_what_the_page_prints_without_jax_needs_none() -> None:
 def test_the_front_page_prints_what_its_program_prints() -> None:
     if xla.can_compile("v6e") is not None:
         pytest.skip(str(xla.can_compile("v6e")))
-    kept, now = device.load_explanation(page_figures.EXPLAINED), page_figures.explained()
+    kept, now = diagnosis.load_explanation(page_figures.EXPLAINED), page_figures.explained()
     assert now.describe() == kept.describe(), "run python -m tools.site.pictures"
     roles = [row.what for row in kept.kernels if row.seconds]
     assert len(roles) == 4  # as the page's text has it, with the copy that costs nothing

@@ -7,9 +7,9 @@ import re
 import pytest
 
 import page_board
-import roofline_helpers as rh
-from roofline_helpers import validation
-from roofline_helpers.evidence import files
+import roofline
+from roofline import evidence as files
+from roofline import validation
 from tools import books
 from tools.evidence import constants
 
@@ -66,7 +66,7 @@ def test_ranges_hold_for_four_of_five_recipes_that_are_left_out(texts: dict[str,
 
 def test_the_worst_are_the_worst_and_each_has_its_reason(texts: dict[str, str]) -> None:
     worst = validation.worst()
-    off = rh.scoreboard(law=True).error.abs()
+    off = roofline.scoreboard(law=True).error.abs()
     assert off[worst[0].key] == off.max()
     assert len({(one.chip, one.model.name, one.dtype) for one in worst}) == 5
     assert all(len(one.why) > 100 for one in worst)

@@ -8,7 +8,7 @@ import pytest
 
 import page_figures
 import page_numbers
-from roofline_helpers.device.findings import CAUSES
+from roofline.diagnosis.findings import CAUSES
 from tools import books
 
 

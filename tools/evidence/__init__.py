@@ -1,7 +1,7 @@
 """What the model's claims rest on, made anew: placements, cycles, constants.
 
 Each module writes one file of `roofline_helpers/data`, most of them into the folder `evidence`,
-which `roofline_helpers.evidence` reads:
+which `roofline.evidence` reads:
 
     python -m tools.evidence.residency    where the TPU compilers put attention's scores
     python -m tools.evidence.cycles       the compiler's cycles against published times
@@ -10,11 +10,11 @@ which `roofline_helpers.evidence` reads:
 
 from __future__ import annotations
 
+from roofline import evidence as files
 from roofline_helpers.common import records
-from roofline_helpers.evidence import files
 from tools import books
 
-FOLDER = books.ROOT / "roofline_helpers/data/evidence"
+FOLDER = books.ROOT / "roofline/data/evidence"
 
 
 def keep(name: str, data: dict[str, object]) -> None:

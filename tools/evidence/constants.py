@@ -1,6 +1,6 @@
 """What each constant of the network and of the reached matrix rate is worth.
 
-    python -m tools.evidence.constants    write roofline_helpers/data/evidence/constants.json
+    python -m tools.evidence.constants    write roofline/data/evidence/constants.json
 
 Each is taken away in turn, as if the vendor's figure were reached, and the published steps and the
 measured collectives are predicted anew. Those that NCCL's own source has are told apart.
@@ -12,13 +12,13 @@ import importlib
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-import roofline_helpers as rh
-from roofline_helpers import validation
-from roofline_helpers.validation import board
+import roofline
+from roofline import validation
+from roofline.validation import board
 from tools.evidence import keep
 
-TOPOLOGY: Any = importlib.import_module("roofline_helpers.network.topology")
-STEP: Any = importlib.import_module("roofline_helpers.training.step")
+TOPOLOGY: Any = importlib.import_module("roofline.network.topology")
+STEP: Any = importlib.import_module("roofline.training.step")
 NVLINK = 450e9  # byte/s one way of an H100, whose own rates by a protocol or to a peer are these
 PUBLISHED = "published"
 STEPS = {"REACHED": "matrix", "SLICES": "slices"}
@@ -53,7 +53,7 @@ def without(name: str, key: str) -> float | None:
 def errors() -> dict[str, float]:
     """Return the medians of the absolute errors of steps and of collectives, as of now."""
     board.steps.cache_clear()
-    steps = rh.scoreboard().error.abs()
+    steps = roofline.scoreboard().error.abs()
     exchanged = validation.collectives()
     collectives = exchanged[exchanged.judged].error.abs()
     return {

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from roofline.xla import analyze
+from roofline.xla.targets import compiler_version, jax_version
 from roofline_helpers import chips
-from roofline_helpers.xla import analyze
-from roofline_helpers.xla.targets import compiler_version, jax_version
 from tools.evidence import keep
 
 PRODUCTS = {"v7x": (128, 256, 512, 1024, 2048, 4096, 16384), "v6e": (8192,)}

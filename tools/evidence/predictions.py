@@ -14,7 +14,7 @@ import sys
 import numpy as np
 import pandas as pd
 
-import roofline_helpers as rh
+import roofline
 from tools import books
 from tools.evidence import constants
 
@@ -26,8 +26,12 @@ CLOSE = 1e-6
 
 def now() -> pd.DataFrame:
     """Return what is predicted now, by row and column; what isn't predicted is missing."""
-    by_law = rh.scoreboard(law=True)["predicted s"]
-    board = rh.scoreboard().rename(columns={"predicted s": "reached s"}).assign(**{"law s": by_law})
+    by_law = roofline.scoreboard(law=True)["predicted s"]
+    board = (
+        roofline.scoreboard()
+        .rename(columns={"predicted s": "reached s"})
+        .assign(**{"law s": by_law})
+    )
     return board[COLUMNS].astype(float).rename_axis("row")
 
 

@@ -1,6 +1,6 @@
 """Published training steps as programs, compiled by XLA for their slices: the third prediction.
 
-    python -m tools.evidence.recipes KEY…    compile, and write roofline_helpers/data/compiled
+    python -m tools.evidence.recipes KEY…    compile, and write roofline/data/compiled
 
 A row of `data/published` with a `program` names what the program needs besides. The model is the
 page of JAX of the chapter on pods, read from its notebook; what a recipe has besides is here:
@@ -28,12 +28,12 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import roofline_helpers as rh
-from roofline_helpers import validation, xla
+from roofline import validation, xla
+from roofline.validation import PublishedStep
+from roofline.xla import DoesNotFit, Report
+from roofline.xla.analysis import refusal_recorded
 from roofline_helpers.common import records
 from roofline_helpers.models import Decoder
-from roofline_helpers.validation import PublishedStep
-from roofline_helpers.xla import DoesNotFit, Report
-from roofline_helpers.xla.analysis import refusal_recorded
 from tools import books
 from tools.notebooks.records import COMPILED
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofline_helpers.xla import analyze
-from roofline_helpers.xla.targets import TOPOLOGIES, compiler_version, jax_version
+from roofline.xla import analyze
+from roofline.xla.targets import TOPOLOGIES, compiler_version, jax_version
 from tools.evidence import keep
 
 LENGTHS = (128, 256, 384, 512, 768, 1024, 2048)

@@ -21,9 +21,9 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from examples.train_step import context
-from roofline_helpers.device.machine import device_facts, now, software_versions
-from roofline_helpers.device.runner import UNGRAPHED, compiled_runner
-from roofline_helpers.xla.lower import Arguments
+from roofline.diagnosis.runner import UNGRAPHED, compiled_runner
+from roofline.measure.machine import device_facts, now, software_versions
+from roofline.xla.lower import Arguments
 
 BEGAN = time.perf_counter()
 

@@ -27,9 +27,9 @@ os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.92"
 import jax
 
 from examples.train_step import model, rungs
-from roofline_helpers.device.machine import device_facts, host_facts, now, software_versions
-from roofline_helpers.device.runner import UNGRAPHED, compiled_runner
-from roofline_helpers.xla.lower import Arguments
+from roofline.diagnosis.runner import UNGRAPHED, compiled_runner
+from roofline.measure.machine import device_facts, host_facts, now, software_versions
+from roofline.xla.lower import Arguments
 
 BEGAN = time.perf_counter()
 

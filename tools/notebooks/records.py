@@ -1,6 +1,6 @@
 """Compile again what the notebooks compile, and keep it as records in the package.
 
-    python -m tools.notebooks.records          write roofline_helpers/data/compiled
+    python -m tools.notebooks.records          write roofline/data/compiled
     python -m tools.notebooks.records check    say which differ from those in _build/records, where
                                                `make thorough` puts what it compiles
     python -m tools.notebooks.records whole    compile whole models again, which takes minutes each
@@ -17,12 +17,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from roofline_helpers import xla
-from roofline_helpers.xla import analysis
+from roofline import xla
+from roofline.xla import analysis
 from tools import books
 from tools.notebooks import run as notebooks
 
-COMPILED = books.ROOT / "roofline_helpers/data/compiled"
+COMPILED = books.ROOT / "roofline/data/compiled"
 MADE = books.ROOT / "_build/records"
 
 WHOLE = "whole-"

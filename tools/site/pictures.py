@@ -17,7 +17,7 @@ from tools.notebooks import run as notebooks
 
 sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
 from page_figures import EXPLAINED, draw_waterfall, explained
-from roofline_helpers.xla import can_compile
+from roofline.xla import can_compile
 
 TRUST = "notebooks/can-you-trust-a-roofline.ipynb"
 COPIES = {

@@ -31,7 +31,7 @@ def main() -> None:
     import jax
     from compiled_suite import SUITE
 
-    from roofline_helpers import xla
+    from roofline import xla
 
     for path in sorted(HERE.glob(f"*.jax-{jax.__version__}.hlo")):
         name, chip, *_ = path.name.split(".")

@@ -1,0 +1,495 @@
+"""Configurations as Hugging Face's transformers write them: read, or refused by architecture.
+
+Each `model_type` in `data/configurations.toml` says which keys shape its layers. A file of another
+type is refused, and so is a key that may change the shape and isn't among them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from roofline_helpers.common.checks import BadValue, RooflineError, mapping, whole
+from roofline_helpers.common.dtypes import dtype
+from roofline_helpers.models import Decoder, catalogue
+from roofline_helpers.models import layers as made
+from roofline_helpers.models import model as catalogued
+from roofline_helpers.models.layers import Block, Experts, FeedForward, Latent, Mixer, Stored
+
+PARTS = ("text_config", "llm_config", "language_config")
+"""Keys under which a model that reads pictures or sounds too has its language part."""
+
+
+def model(given: Any) -> Decoder:
+    """Return a decoder by its key or name, or that of a ``config.json`` on disk.
+
+    Parameters
+    ----------
+    given : str, Path or Decoder
+        A name of `roofline_helpers.models.model`; or the path of a configuration as Hugging Face's
+        transformers write it, or of its folder. Of a model that reads pictures too it is the
+        language part.
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such model; the message gives the nearest and lists all. Not a name.
+    BadValue
+        No such file; or a configuration of an architecture that isn't read, or with a key that may
+        change its shape and isn't understood: the message names it.
+
+    Examples
+    --------
+    >>> model("mixtral-8x7b").experts.active
+    2
+    """
+    if isinstance(given, Path) or (isinstance(given, str) and given not in catalogue()):
+        path = Path(given)
+        if isinstance(given, Path) or "/" in given or path.suffix == ".json" or path.is_dir():
+            return configured(path / "config.json" if path.is_dir() else path)
+    return catalogued(given)
+
+
+def configured(path: Path) -> Decoder:
+    """Return the decoder of a ``config.json``; raise BadValue as `model` says."""
+    data = _json(path)
+    try:
+        return _Reader(path, data).decoder()
+    except KeyError as error:
+        raise BadValue(f"{path}: no {error} in this configuration") from None
+    except RooflineError as error:
+        raise BadValue(error if str(path) in str(error) else f"{path}: {error}") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(mapping(f"{path}", json.loads(path.read_text("utf-8"))))
+    except OSError as error:
+        raise BadValue(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BadValue(f"{path} isn't JSON: {error}") from None
+
+
+@cache
+def _known() -> dict[str, Any]:
+    file = resources.files("roofline").joinpath("data", "configurations.toml")
+    return tomllib.loads(file.read_text("utf-8"))
+
+
+class _Reader:
+    """One configuration: its family, and the facts that its keys say."""
+
+    def __init__(self, path: Path, whole_file: dict[str, Any]) -> None:
+        self.path, self.file = path, whole_file
+        self.text = dict(whole_file)
+        self.part = ""
+        part = next((key for key in PARTS if key in whole_file), None)
+        if part:
+            self.part = ", its language part"
+            outer = {"tie_word_embeddings": whole_file.get("tie_word_embeddings")}
+            self.text = outer | dict(mapping(part, whole_file[part]))
+        self.kind = str(self.text.get("model_type", whole_file.get("model_type")))
+        self.family = self._family()
+        self.gated = self.family.get("gated", True)
+        self.keys: dict[str, list[str]] = {}
+        for group in ("widths", *self.family.get("reads", ())):
+            for fact, names in _known()["keys"][group].items():
+                self.keys[fact] = [*self.keys.get(fact, ()), *names]
+        for key, value in self.family.get("missing", {}).items():
+            if self.text.get(key) is None:
+                self.text[key] = value
+
+    def _family(self) -> dict[str, Any]:
+        named = (self.text if self.part else self.file).get("architectures") or [self.kind]
+        architecture = str(named[0])
+        families = _known()["family"]
+        family = families.get(self.kind)
+        if family is None:
+            raise BadValue(
+                f"{self.path}: the architecture {architecture} (model_type {self.kind}) isn't "
+                "read. Make a models.Decoder with a models.Block for each layer. Read are "
+                f"{', '.join(families)}"
+            )
+        family = {**families.get(family.get("same"), {}), **family}
+        base = self.kind.removesuffix("_text").replace("_", "")
+        heads = "ForCausalLM|LMHeadModel|ForConditionalGeneration"
+        wanted = f"(?i)({family.get('also', base)}|{base})\\w*({heads})$"
+        if named != [self.kind] and not re.match(wanted, architecture.replace("_", "")):
+            raise BadValue(
+                f"{self.path}: the architecture {architecture} isn't read, though its model_type "
+                f"{self.kind} is: its layers or its head may be others. Make a models.Decoder"
+            )
+        return family
+
+    # --- facts --------------------------------------------------------------------------------
+
+    def get(self, fact: str, default: Any = None) -> Any:
+        """Return what the first key of a fact says, or the default."""
+        for key in self.keys.get(fact, ()):
+            if self.text.get(key) is not None:
+                return self.text[key]
+        return default
+
+    def need(self, fact: str) -> int:
+        """Return a whole number that must be there."""
+        value = self.get(fact)
+        if value is None:
+            raise KeyError(" or ".join(self.keys.get(fact, [fact])))
+        return whole(" or ".join(self.keys[fact]), value)
+
+    def refuse_missing(self) -> None:
+        """Raise KeyError for a key that parts the layers: null says none, no key a default."""
+        facts = ["kv_rank", "count"]
+        if self.family.get("near") == "sliding" and self.get("used", True):
+            facts.append("window")
+        for fact in facts:
+            names = self.keys.get(fact)
+            if names and not self.text.keys() & {*names}:
+                raise KeyError(" or ".join(names))
+
+    def refuse_unknown(self) -> None:
+        """Raise BadValue for a key that may change the shape and isn't read."""
+        known = {name for names in self.keys.values() for name in names}
+        harmless, shaping = _known()["harmless"], re.compile(_known()["structure"]["parts"])
+        kinds = self.text.get("layer_types")
+        if isinstance(kinds, list) and all(kind == "full_attention" for kind in kinds):
+            known.add("layer_types")  # what a family without a choice does in any case
+        ignored = re.compile("|".join(harmless["parts"]))
+        odd = [
+            key
+            for key in self.text.keys() - known - {*harmless["names"]}
+            if self.text[key] and shaping.search(key) and not ignored.search(key)
+        ]
+        if odd:
+            said = ", ".join(f"{key} = {json.dumps(self.text[key])[:60]}" for key in sorted(odd))
+            raise BadValue(
+                f"{self.path}: {said} may change the layers, and isn't understood for model_type "
+                f"{self.kind}. If it doesn't, remove it from a copy of the file; else make a "
+                "models.Decoder with a models.Block for each layer"
+            )
+
+    # --- layers -------------------------------------------------------------------------------
+
+    def decoder(self) -> Decoder:
+        """Return the decoder."""
+        self.refuse_unknown()
+        self.refuse_missing()
+        pattern = self.get("pattern")
+        self.layers = len(pattern) if pattern and not self.get("layers") else self.need("layers")
+        self.d_model, self.heads = self.need("d_model"), self.need("heads")
+        for key in self.keys.get("same_width", ()):
+            if self.text.get(key, self.d_model) != self.d_model:
+                raise BadValue(
+                    f"{key} = {self.text[key]} isn't read: another width than the model's"
+                )
+        for fact, only in (("indexers", "full"), ("attention_types", 1)):
+            if {*self.get(fact, ())} - {only}:
+                raise BadValue(f"{self.keys[fact][0]} isn't read: layers of another kind")
+        mixers, parallel = map(self._mixer, self._kinds()), self.family.get("parallel", False)
+        feeds = self._feeds()
+        return self._named(
+            tuple(Block(one, feed, parallel) for one, feed in zip(mixers, feeds, strict=True))
+        )
+
+    def _named(self, blocks: tuple[Block, ...]) -> Decoder:
+        """Return the decoder of these layers."""
+        mixers = [block.mixer for block in blocks if block.mixer and block.mixer.cache_width]
+        of = next((mixer for mixer in mixers if not mixer.window), mixers[0])
+        experts = next((block.experts for block in blocks if block.experts), None)
+        dense = [f.d_ff for block in blocks for f in block.feeds if isinstance(f, FeedForward)]
+        far = self.get("far_head_dim") or self.get("head_dim") or self.d_model // self.heads
+        return Decoder(
+            name=self.path.parent.name if self.path.name == "config.json" else self.path.stem,
+            layers=self.layers,
+            d_model=self.d_model,
+            heads=of.heads,
+            kv_heads=of.kv_heads if of.kind == "attention" else of.heads,
+            head_dim=self.get("nope_dim") or far,
+            d_ff=dense[0] if dense else self.get("d_ff", experts and experts.d_ff),
+            vocabulary=self.need("vocabulary"),
+            gated=self.gated,
+            tied=bool(self.get("tied", False)),
+            experts=experts,
+            blocks=blocks,
+            stored=_stored(self.path, {**self.text, **self.file}, blocks),
+            source=f"{self.path}{self.part}",
+        )
+
+    def _kinds(self) -> list[str]:
+        """Return the kind of each layer's mixer; "" if it has none."""
+        layers, near = range(self.layers), self.family.get("near", "full")
+        listed = "pattern" if self.get("pattern") else "kinds"
+        if isinstance(self.get(listed), list | str):
+            called = {"linear": near, "dense": "", "experts": ""}
+            return [called.get(kind, kind) for kind in self._listed(listed)]
+        if near == "sliding" and not (self.get("used", True) and self.get("window")):
+            return ["full"] * self.layers
+        every, far = self.get("every", self.family.get("every")), self.get("far")
+        if self.get("near"):
+            whole_list = self._listed("near")
+        elif far and near == "chunked":  # 0: no rotary embedding, all keys
+            whole_list = self._listed("far")
+        elif far:
+            whole_list = [n not in far for n in layers]
+        elif self.get("period"):
+            whole_list = [n % self.get("period") != self.get("period_offset", 0) for n in layers]
+        elif self.get("used") and self.get("first") is not None:
+            whole_list = [n >= self.get("first") for n in layers]
+        elif isinstance(every, str):  # EXAONE's "LLLG"
+            whole_list = [every[n % len(every)] == "L" for n in layers]
+        elif near != "full" and every is None:
+            raise KeyError("layer_types")
+        else:
+            whole_list = [not every or (n + 1) % whole("every", every) != 0 for n in layers]
+        return [near if nearby else "full" for nearby in whole_list]
+
+    def _listed(self, fact: str) -> list[Any]:
+        """Return what a list with an entry for each layer says."""
+        given, names = self.get(fact), _known()["layers"]
+        if len(given) != self.layers:
+            said = json.dumps(given)[:60]
+            raise BadValue(f"{said}: {len(given)} entries for {self.layers} layers")
+        odd = next((kind for kind in given if str(kind) not in names), None)
+        if odd is not None:
+            key = next(key for key in self.keys[fact] if self.text.get(key))
+            raise BadValue(f"{key} {odd!r} isn't read: a layer of another kind")
+        return [names[str(kind)] for kind in given]
+
+    def _mixer(self, kind: str) -> Mixer | None:
+        match kind:
+            case "":
+                return None
+            case "linear":
+                heads = self.need("key_heads"), self.need("value_heads")
+                dims = self.need("key_dim"), self.need("linear_value_dim")
+                sizes = (*heads, *dims, self.need("kernel"))
+                return made.delta_rule(self.d_model, *sizes, self._state_dtype())
+            case "mamba":
+                return self._mamba()
+            case "conv":
+                return made.short_convolution(self.d_model, self.need("kernel"))
+        if self.get("kv_rank"):
+            ranks = (self.need(name) for name in ("kv_rank", "rope_dim", "nope_dim", "value_dim"))
+            index = [name for name in ("top", "index_heads", "index_dim") if name in self.keys]
+            chosen = {name: self.need(name) for name in index}
+            of = Latent(self.get("q_rank", 0), *ranks)
+            return made.latent_attention(self.d_model, self.heads, of, **chosen)
+        return self._attention(kind)
+
+    def _attention(self, kind: str) -> Mixer:
+        near, far = kind != "full", kind == "full"
+        heads, kv_heads = self.heads, self.get("kv_heads", self.heads)
+        if "one_kv_head" in self.keys and not self.get("grouped", False):
+            kv_heads = 1 if self.get("one_kv_head") else heads
+        head_dim = self.get("head_dim") or self.d_model // heads
+        value_dim = self.get("value_dim", 0)
+        if near and "near_heads" in self.keys:
+            names = ("near_heads", "near_kv_heads", "near_head_dim", "near_value_dim")
+            heads, kv_heads, head_dim, value_dim = map(self.need, names)
+        if far and "far_head_dim" in self.keys:
+            head_dim = self.need("far_head_dim")
+            kv_heads = self.need("far_kv_heads") if self.get("one_matrix") else kv_heads
+        gated = self.family.get("gate", False) and self.get("gated_attention", True)
+        return made.attention(
+            self.d_model,
+            heads,
+            whole("kv_heads", kv_heads),
+            whole("head_dim", head_dim),
+            value_dim=value_dim,
+            gate=heads * head_dim if gated else 0,
+            one_matrix=bool(far and self.get("one_matrix", False)),
+            window=self.need("window") if near else 0,
+            chunked=kind == "chunked",
+        )
+
+    def _mamba(self) -> Mixer:
+        state, kernel = self.need("state"), self.need("kernel")
+        if self.get("mamba_heads"):
+            heads, wide = self.need("mamba_heads"), self.get("mamba_dim")
+            if wide in (None, "auto"):
+                wide = self.need("expand") * self.d_model // heads
+            sizes = (heads, whole("head_dim", wide), self.need("groups"), state, kernel)
+            return made.mamba_2(self.d_model, *sizes, self._state_dtype())
+        rank = self.get("rank")
+        rank = -(-self.d_model // 16) if rank in (None, "auto") else rank
+        inner = self.need("expand") * self.d_model
+        return made.mamba_1(self.d_model, inner, state, whole("rank", rank), kernel)
+
+    def _state_dtype(self) -> str:
+        return dtype(self.get("state_dtype", "float32"))
+
+    # --- feed-forwards ------------------------------------------------------------------------
+
+    def _feeds(self) -> list[tuple[FeedForward | Experts, ...]]:
+        experts = self._experts()
+        dense = self._dense()
+        listed = self._listed("pattern") if self.get("pattern") else []
+        if experts is None and ("experts" in listed or self.get("beside")):
+            self.need("count")
+        if listed:
+            feeds = {"dense": dense, "experts": experts}
+            return [tuple(filter(None, [feeds.get(kind)])) for kind in listed]
+        if experts is None:
+            return [(dense,)] * self.layers
+        if self.get("beside"):
+            return [(dense, experts)] * self.layers
+        return [(experts,) if mixed else (dense,) for mixed in self._mixed()]
+
+    def _dense(self) -> FeedForward:
+        d_ff = self.get("dense_width") or self.get("d_ff")
+        if self.get("shared_width") and not self.get("count"):  # Granite's dense models
+            d_ff = self.get("shared_width")
+        if d_ff is None and "dense_width" in self.keys:
+            d_ff = self.get("width")  # a file of experts alone
+        if d_ff is None and self.kind.startswith(("gpt", "bloom", "falcon")):
+            d_ff = 4 * self.d_model
+        if d_ff is None:
+            raise KeyError(self.keys["d_ff"][0])
+        if self.get("adjusted"):  # LFM2: two thirds, up to a multiple
+            d_ff = int(self.get("multiplier", 1) * int(2 * d_ff / 3))
+            multiple = self.need("multiple")
+            d_ff = multiple * -(-d_ff // multiple)
+        return FeedForward(whole("intermediate_size", d_ff), self.gated)
+
+    def _experts(self) -> Experts | None:
+        if "count" not in self.keys or not self.get("count"):
+            return None
+        width = self.get("width") or self.get("d_ff")
+        shared, wide = self.get("shared", 0), self.get("shared_width", 0)
+        if wide and not shared:
+            shared = 1
+        elif wide and self.kind == "nemotron_h":  # as wide as all shared experts together
+            wide //= shared
+        return Experts(
+            self.need("count"),
+            self.need("active"),
+            whole("width of an expert", width),
+            shared,
+            gated=self.gated,
+            shared_d_ff=wide if shared and wide != width else 0,
+            inner=self.get("inner", 0),
+        )
+
+    def _mixed(self) -> list[bool]:
+        """Return which layers have experts."""
+        layers = range(self.layers)
+        if self.get("feeds"):
+            return [kind == "experts" for kind in self._listed("feeds")]
+        if self.get("only_mixed"):
+            return [n in self.get("only_mixed") for n in layers]
+        step = self.get("step", 1)
+        if isinstance(step, list):
+            return self._listed("step")
+        first, last = self.get("first_dense", 0), self.get("last_mixed", self.layers)
+        last = self.layers if last < 0 else last
+        offset = self.get("offset", 0 if self.kind.startswith("deepseek") else step - 1)
+        only = self.get("only_dense", ())
+        return [n % step == offset and first <= n <= last and n not in only for n in layers]
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
+def _stored(path: Path, data: Mapping[str, Any], blocks: Iterable[Block]) -> Stored | None:
+    """Return the types that the file says; None if it says nothing but a 16-bit type."""
+    own = path.name == "config.json"
+    given = data.get("quantization_config") or data.get("compression_config")
+    beside = path.with_name("hf_quant_config.json")
+    if not given and own and beside.is_file():
+        given = {"quant_method": "modelopt", **_json(beside).get("quantization", {})}
+    if not given:
+        name = path.parent.name if own else path.stem
+        said = re.search(r"(?i)(?:^|[^a-z])(fp8|nvfp4|mxfp[48]|fp4|int[48]|awq|gptq|w\da\d+)", name)
+        says = (
+            f"the name says {said[1]}, but {path.name} has no quantization_config" if said else ""
+        )
+        return Stored(says) if said else None
+    try:
+        kind, activations = _scheme(given)
+    except (KeyError, ValueError):
+        odd = json.dumps(given)[:90]
+        return Stored(f"the quantization_config of {path.name} isn't read: {odd}")
+    found: dict[str, list[tuple[float, bool]]] = {"mixers": [], "weights": [], "experts": []}
+    for n, block in enumerate(blocks):
+        dense = next((feed for feed in block.feeds if isinstance(feed, FeedForward)), None)
+        parts = {"mixers": block.mixer, "experts": block.experts, "weights": dense}
+        for part, of in parts.items():
+            if of is not None:
+                state = isinstance(of, Mixer) and of.state_bytes > 0
+                size = of.weights if isinstance(of, Mixer) else of.matrices(1)
+                found[part].append((size, _converted(n, "states" if state else part, given)))
+    types: dict[str, str] = {}
+    for part, sizes in found.items():
+        share = sum(size for size, on in sizes if on) / (sum(size for size, _ in sizes) or 1)
+        if 0.1 < share < 0.9:
+            return Stored(f"{path.name} converts {share:.0%} of the {part}: types differ by layer")
+        if sizes:
+            types[part] = kind if share > 0.5 else "bf16"
+    cache = given.get("kv_cache_scheme") or given.get("kv_cache_quant_algo")
+    if isinstance(cache, Mapping):
+        cache = _type(cache)
+    method = given.get("quant_method", "modelopt")
+    says = f"the {method} quantization of {path.name}"
+    if kind.startswith("int"):
+        says += ", without the scales of its groups, 2 bytes each"
+    return Stored(says, **types, cache=cache and cache.lower(), activations=activations)
+
+
+def _scheme(given: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return the types of weights, and of what their matmuls read if it isn't the 16-bit one."""
+    name = str(given.get("quant_algo") or given.get("quant_method"))
+    bits = given.get("bits") or given.get("w_bit") or ""
+    if f"{name}{bits}" in _known()["types"]:
+        kind, *read = _known()["types"][f"{name}{bits}"]
+        return kind, read[0] if read else None
+    groups = given["config_groups"].values()
+    ((kind, read_as),) = {
+        (
+            _type(group["weights"]),
+            group.get("input_activations") and _type(group["input_activations"]),
+        )
+        for group in groups
+    }
+    if read_as not in (None, kind):
+        raise ValueError(f"{kind} with {read_as}")
+    return kind, read_as
+
+
+def _type(of: Mapping[str, Any]) -> str:
+    blocks = {16: "nv", 32: "mx"}.get(of.get("group_size") or 0, "")
+    if of["type"] == "int":
+        return f"int{of['num_bits']}"
+    return f"{blocks if of['num_bits'] < 8 or blocks == 'mx' else ''}fp{of['num_bits']}"
+
+
+def _converted(layer: int, part: str, given: Mapping[str, Any]) -> bool:
+    """Return whether a part's matrices of a layer are converted, whatever their names."""
+    names = [
+        f"{start}layers.{layer}.{name}"
+        for start in ("model.", "model.language_model.", "language_model.model.", "backbone.")
+        for name in _known()["modules"][part]
+    ]
+
+    def any_of(patterns: Iterable[str]) -> bool:
+        return any(_matches(pattern, name) for pattern in patterns for name in names)
+
+    for group in (given.get("config_groups") or {}).values():
+        if "Linear" not in group.get("targets", ["Linear"]) and not any_of(group["targets"]):
+            return False
+    ignored = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+    return not any(any_of(given.get(key) or ()) for key in ignored)
+
+
+def _matches(pattern: str, module: str) -> bool:
+    if pattern.startswith("re:"):
+        return re.match(pattern[3:], module) is not None
+    if "*" in pattern:
+        return fnmatch.fnmatch(module, pattern) or fnmatch.fnmatch(module, f"{pattern}.*")
+    return f".{pattern}." in f".{module}."

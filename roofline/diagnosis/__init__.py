@@ -1,0 +1,24 @@
+"""Why is this function slow? Predicted, compiled and measured, kernel by kernel.
+
+::
+
+    import roofline
+    why = roofline.explain(step, weights, batch)  # runs it here
+    why                                           # rows, waterfall, named causes
+    why.save("why.html")                          # one file to send on
+
+One file per topic: `explain` (the call), `runner` (runs with and without the profiler), `trace`
+(the profiler's file), `program` (the compiled program as a graph), `rows` (trace and program
+merged, under the `ceilings`), `findings` (causes), `explanation` (the result and its record),
+`ladder` (several versions of one job); `display`, `page` and `pictures` show it.
+
+JAX is imported when it is needed. A profile that names no kernels raises `CannotProfile`.
+"""
+
+from __future__ import annotations
+
+from roofline.diagnosis.explain import explain
+from roofline.diagnosis.explanation import Explanation, load_explanation
+from roofline.diagnosis.trace import CannotProfile
+
+__all__ = ["explain", "Explanation", "load_explanation", "CannotProfile"]

@@ -1,0 +1,339 @@
+"""An explanation as text and as a table."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from roofline.diagnosis.devices import DeviceTime
+from roofline.diagnosis.findings.causes import Finding
+from roofline.diagnosis.rows import KERNEL, REST, TimedRow
+from roofline.network.measured import exchange_beside
+from roofline.xla.kernel import function_of, main_dtype
+from roofline_helpers.chips import Chip
+from roofline_helpers.common.checks import BadValue, UnknownName
+from roofline_helpers.common.show import cell, shortened, si, significant
+from roofline_helpers.common.terminal import Grid
+from roofline_helpers.measured.law import NoData
+from roofline_helpers.measured.typical import NEAR, typical
+from roofline_helpers.work import matmul
+
+if TYPE_CHECKING:
+    import pandas
+
+    from roofline.diagnosis.explanation import Explanation
+
+SHOWN = 12
+"""Rows that the text lists; the others are one line."""
+
+
+def title(why: Explanation) -> str:
+    """Return the call that was explained, and its device."""
+    called = f"{why.name}({', '.join(why.arguments)})" if why.arguments else why.name
+    return f"{called} on {why.device}"
+
+
+def headline(why: Explanation) -> str:
+    """Return the time of a call, its spread, what to expect, and the least possible."""
+    bound = "" if why.least is None else f"bound {si(why.least, 's')}"
+    if why.origin == "modelled":
+        more = "at least " if _open_ended(why) else ""
+        expected = why.expected or si(why.wall, "s")
+        return f"nothing ran: expected {more}{expected} a call, {bound}"
+    text = f"{si(why.wall, 's')} a call"
+    if len(why.runs) > 1:
+        low, high = sorted(why.runs)[0], sorted(why.runs)[-1]
+        text += f" ({si(low, 's')} to {si(high, 's')}, {len(why.runs)} runs"
+        text += f" of {why.queue} calls)" if why.queue > 1 else ")"
+    bare = math.fsum(row.seconds for row in why.kernels if row.reachable is None)
+    if why.expected is not None and bare > 0.05 * why.wall:
+        text += f"; {si(bare, 's')} are of kernels without a roof, for the others expected "
+        text += str(why.expected)
+    elif why.expected is not None and why.expected.seconds:
+        times = significant(why.wall / why.expected.seconds)
+        text += f", {times} times the {why.expected} to expect of good kernels"
+    return f"{text}, {bound}" if bound else text
+
+
+def lead(why: Explanation) -> str:
+    """Return the largest loss, whether a cause explains it or not; empty if there is none."""
+    if why.withheld:
+        return f"no diagnosis: {why.withheld}"
+    first = why.findings[0] if why.findings else None
+    if why.origin == "measured" and why.unexplained > max(
+        first.seconds if first else 0, why.wall / 20
+    ):
+        return f"largest loss: {si(why.unexplained, 's')} that no row explains"
+    if first is None:
+        return ""
+    where = f" ({first.source})" if first.source else ""
+    return (
+        f"{'largest loss' if first.seconds else 'longest'}: {first.title}{where}: {first.evidence}"
+    )
+
+
+def heads(why: Explanation) -> list[str]:
+    """Return the lines that come first: what is withheld before all else."""
+    lines = [headline(why), lead(why)]
+    return [line for line in (lines[::-1] if why.withheld else lines) if line]
+
+
+def facts(why: Explanation) -> list[tuple[str, str]]:
+    """Return further facts about the run: label and text."""
+    lines = []
+    if why.traced and why.origin == "measured":
+        rows = f"{si(why.covered, 's')} together, {_relative_to(why.covered, why.wall)} the call"
+        traced = statistics.median(why.traced)
+        text = f"{si(traced, 's')} a call, {_relative_to(traced, why.wall)} without it"
+        lines += [("rows", rows), ("with the profiler", text)]
+    if why.graphs:
+        middle = sorted(why.graphs)[len(why.graphs) // 2]
+        lines.append(("with CUDA graphs", f"{si(middle, 's')} a call, as JAX runs it by default"))
+    if why.compiling > 1e-3:  # an executable was compiled before
+        lines.append(("compiled in", si(why.compiling, "s")))
+    longest = next((row for row in why.kernels if row.kernel.matmul and row.launches), None)
+    if longest is not None and why.origin != "modelled":
+        each = longest.busy / longest.launches
+        product = longest.kernel
+        like = beside(product.matmul, main_dtype(product.matrix_types), why.device, each)
+        lines += [("kernels like it", like)] if like else []
+    exchanges = (row for row in why.kernels if row.kernel.collective and row.launches)
+    first = next(exchanges, None)
+    one = None if first is None else first.kernel.collective
+    if first is not None and one is not None and why.origin != "modelled":
+        size, each = max(one.bytes_in, one.bytes_out), first.seconds / first.launches
+        like = exchange_beside(one.kind, size, one.group_size, why.device, each)
+        lines += [("exchanges like it", like)] if like else []
+    if why.energy is not None:
+        text = f"{si(why.energy.joules, 'J')} a call at {why.energy.watts:.0f} W"
+        lines.append(("energy", f"{text} ({why.energy.idle:.0f} W idle)"))
+    if why.expected is not None and why.origin == "modelled":
+        lines.append(("expected", f"{why.expected}: {why.expected.why}"))
+    if why.roofs.origin:
+        lines.append(("ceilings", why.roofs.origin))
+    return lines
+
+
+def _relative_to(seconds: float, wall: float) -> str:
+    share = 100 * (seconds / wall - 1)
+    return f"{abs(share):.1f}% {'more' if share > 0 else 'less'} than"
+
+
+def _share(why: Explanation, seconds: float) -> str | None:
+    """Return the share of the call; None if it is withheld, or the call may take any time."""
+    unknown = why.withheld or _open_ended(why)
+    return None if unknown else f"{100 * seconds / why.wall:.1f}%"
+
+
+def _open_ended(why: Explanation) -> bool:
+    """Return whether nothing ran, and some kernel's time can't be told."""
+    kernels = [row.kernel for row in why.rows]
+    return why.origin == "modelled" and any(k.untimed or k.loop or k.host_bytes for k in kernels)
+
+
+def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
+    """Return one row of the table."""
+    kernel = row.kind == KERNEL
+    return {
+        "what": row.what,
+        "line": row.source,
+        "ms": row.seconds * 1e3,
+        "share": _share(why, row.seconds),
+        "lost ms": row.lost * 1e3 if kernel and row.reachable is not None else None,
+        "roof ms": None if row.reachable is None else row.reachable * 1e3,
+        "launches": round(row.launches, 2) if kernel else None,
+        "GB/s": None if row.bandwidth is None else row.bandwidth / 1e9,
+        "GFLOP/s": None if row.rate is None else row.rate / 1e9,
+        "limit": row.limit,
+        "kernel": _named(row) if kernel else "",
+    }
+
+
+def residue(why: Explanation) -> list[TimedRow]:
+    """Return the rest of the call as a row: with it the rows add up to the measured time.
+
+    It is negative if the profiled runs, which rows come from, took longer.
+    """
+    if why.origin != "measured":
+        return []
+    return [TimedRow(REST, REST, why.unexplained)]
+
+
+def _named(row: TimedRow) -> str:
+    return f"{row.name} and {row.kernels - 1} like it" if row.kernels > 1 else row.name
+
+
+def table(why: Explanation) -> pandas.DataFrame:
+    """Return all rows as a table, longest first; the last row is the unexplained rest."""
+    import pandas
+
+    frame = pandas.DataFrame([cells(why, row) for row in (*why.groups, *residue(why))])
+    return frame.set_index("what") if len(frame) else frame
+
+
+MANY = 20
+"""Rows from which on a table by function comes first."""
+
+FUNCTIONS = 12
+"""Functions that are told apart; more are named by fewer of their scopes."""
+
+
+def functions(why: Explanation) -> list[dict[str, Any]]:
+    """Return one row a function, the longest first: with all its layers and passes.
+
+    A scope within a scope is a function of its own, unless there are too many.
+    """
+    named = [(_function(row), row) for row in why.rows]
+    paths = [name.split(".") for name, row in named if row.kind == KERNEL]
+    depth = max(map(len, paths), default=1)
+    while depth > 1 and len({tuple(path[:depth]) for path in paths}) > FUNCTIONS:
+        depth -= 1
+    groups: dict[str, list[TimedRow]] = {}
+    for name, row in named:
+        short = ".".join(name.split(".")[:depth]) if row.kind == KERNEL else name
+        groups.setdefault(short, []).append(row)
+    made = [_function_cells(why, name, rows) for name, rows in groups.items()]
+    return sorted(made, key=lambda cells: -cells["ms"])
+
+
+def _function(row: TimedRow) -> str:
+    return function_of(row.kernel) if row.kind == KERNEL else row.name
+
+
+def _function_cells(why: Explanation, name: str, rows: list[TimedRow]) -> dict[str, Any]:
+    seconds = math.fsum(row.seconds for row in rows)
+    roofed = [row for row in rows if row.kind == KERNEL and row.reachable is not None]
+    back = math.fsum(row.seconds for row in rows if row.kernel.step != "forward")
+    launches = math.fsum(row.launches for row in rows if row.kind == KERNEL)
+    return {
+        "function": name,
+        "ms": seconds * 1e3,
+        "share": _share(why, seconds),
+        "roof ms": math.fsum(row.reachable or 0.0 for row in roofed) * 1e3 if roofed else None,
+        "lost ms": math.fsum(row.lost for row in roofed) * 1e3 if roofed else None,
+        "backward ms": back * 1e3 or None,
+        "launches": round(launches, 2) or None,
+        "line": max(rows, key=lambda row: row.seconds).source,
+    }
+
+
+def function_table(why: Explanation) -> pandas.DataFrame:
+    """Return one row a function; the last row is the unexplained rest."""
+    import pandas
+
+    rest = [_function_cells(why, row.name, [row]) for row in residue(why)]
+    frame = pandas.DataFrame([*functions(why), *rest])
+    return frame.set_index("function") if len(frame) else frame
+
+
+def device_cells(each: DeviceTime) -> dict[str, Any]:
+    """Return one device's row of the table of devices."""
+    return {
+        "device": each.device,
+        "kernels ms": each.kernels * 1e3,
+        "exchanges ms": each.moving * 1e3,
+        "waiting ms": each.waiting * 1e3,
+        "idle ms": each.idle * 1e3,
+        "is last at": each.last,
+    }
+
+
+def device_table(why: Explanation) -> pandas.DataFrame:
+    """Return one row a device: the parts of its time add up to the traced call."""
+    import pandas
+
+    columns = list(device_cells(DeviceTime("", 0, 0, 0, 0)))
+    rows = [device_cells(each) for each in why.devices]
+    return pandas.DataFrame(rows, columns=columns).set_index("device")
+
+
+def compared(before: Explanation, after: Explanation) -> pandas.DataFrame:
+    """Return the ms of a call by cause in two explanations, the largest change first."""
+    import pandas
+
+    sums = {"before ms": _by_cause(before), "after ms": _by_cause(after)}
+    frame = pandas.DataFrame(sums).fillna(0.0).rename_axis("cause") * 1e3
+    frame["change ms"] = frame["after ms"] - frame["before ms"]
+    frame = frame.sort_values("change ms", key=abs, ascending=False)
+    frame.loc["the call"] = frame.sum()
+    return frame
+
+
+def _by_cause(why: Explanation) -> dict[str, float]:
+    """Return the seconds of a call by cause: each row's count for the first finding naming it."""
+    causes = {name: f.title for f in reversed(why.findings) if f.named for name in f.kernels}
+    sums: dict[str, float] = {}
+    rest = 0.0 if abs(why.unexplained) < 1e-9 * why.wall else why.unexplained
+    for row in [*why.rows, TimedRow(REST, REST, rest)]:
+        kind = "other matmuls" if row.matrix_flops else "other kernels"
+        kind = "other exchanges" if row.exchanges else kind
+        name = causes.get(row.name, kind) if row.kind == KERNEL else row.name
+        sums[name] = sums.get(name, 0.0) + row.seconds
+    return sums
+
+
+def parts(why: Explanation) -> list[str | Grid]:
+    """Return what is printed of an explanation."""
+    names = ["ms", "share", "launches", "roof ms", "GB/s", "GFLOP/s", "line"]
+    more = why.groups[SHOWN:]
+    rest = TimedRow(f"… and {len(more)} more", REST, sum(row.seconds for row in more))
+    listed = (*why.groups[:SHOWN], *([rest] if more else []), *residue(why))
+    rows = []
+    for row in (cells(why, row) for row in listed):
+        rows.append([shortened(row["what"]), *(cell(row[name]) for name in names)])
+    bars = [(bar.name, bar.seconds) for bar in why.waterfall]
+    bars.append(("the call", why.wall))
+    steps = [(shortened(name), cell(1e3 * seconds), "ms") for name, seconds in bars]
+    causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(why.findings, 1)]
+    shown: list[str | Grid] = [title(why), *heads(why), Grid(["", ""], facts(why))]
+    if len(why.groups) > MANY:
+        shown += ["", _grid(functions(why))]
+    if len(why.devices) > 1:
+        shown += ["", _grid([device_cells(each) for each in why.devices])]
+    shown += ["", Grid(["", *names], rows)]
+    if not why.withheld:
+        shown += ["\nfrom the roof to the clock", Grid(["", "", ""], steps)]
+        shown += ["\ncauses, the largest loss first", Grid(["", ""], causes)]
+    return [*shown, *(f"note: {note}" for note in why.notes)]
+
+
+def _grid(rows: list[dict[str, Any]]) -> Grid:
+    """Return rows as they are listed: the first cell names the row."""
+    lines = [[cell(value) for value in row.values()] for row in rows]
+    return Grid(["", *list(rows[0])[1:]], lines)
+
+
+def _cause(finding: Finding) -> str:
+    where = f" ({finding.source})" if finding.source else ""
+    lines = [f"{finding.title}{where}", finding.evidence, cost(finding), f"try: {finding.advice}"]
+    return "\n".join(line for line in lines if line)
+
+
+def cost(finding: Finding) -> str:
+    """Return a cause's cost: its share of the call, and seconds only if a range was checked."""
+    if not finding.named or not finding.share:
+        return ""
+    share = "all" if finding.share >= 1 else f"{finding.share:.0%}"
+    text = f"{'in kernels that take ' if finding.kernels else ''}{share} of the call"
+    if finding.saves is None:
+        return text
+    low, high = (si(seconds, "s") for seconds in finding.saves)
+    return f"{text}: costs {low} to {high}, by {finding.checked}"
+
+
+def beside(sides: Sequence[int], dtype: str | None, chip: str | Chip, seconds: float) -> str | None:
+    """Return a line on matmuls like one of m × n × k; None where too few were measured."""
+    m, n, k = sides
+    try:
+        good = typical(matmul(m, n, k, dtype or "bf16"), chip)
+    except (NoData, UnknownName, BadValue):
+        return None
+    shape = " × ".join(f"{side:,}" for side in sides)
+    line = (
+        f"{good.count} measured matmuls like {shape} in {dtype} (each side within a factor of "
+        f"{NEAR['matmul']:g}, a benchmark's grid): median {si(good.quantile(0.5), 's')}, "
+        f"best {si(good.best, 's')}"
+    )
+    return f"{line}; {good.rank(seconds):.0%} are no faster than this one's {si(seconds, 's')}"

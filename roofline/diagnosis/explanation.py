@@ -1,0 +1,340 @@
+"""The result of `explain`, and the records that keep it."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from roofline.diagnosis import display, page
+from roofline.diagnosis.ceilings import Reached, Roofs
+from roofline.diagnosis.devices import DeviceTime
+from roofline.diagnosis.findings import Finding
+from roofline.diagnosis.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
+from roofline.xla.expected import Expected
+from roofline.xla.kernel import main_dtype
+from roofline_helpers.common import records
+from roofline_helpers.common.checks import BadValue, name_of, shown
+from roofline_helpers.common.records import write
+from roofline_helpers.common.terminal import text_of
+from roofline_helpers.roofline import Roofline
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+
+# --- What `explain` returns: where the time of one call goes, and why ----------------------------
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The energy of a call in joules, as the device reported it during calls back to back.
+
+    The book's records have it; nothing measures it any more.
+
+    Parameters
+    ----------
+    joules : float
+        Of one call, all of the device's power.
+    idle : float
+        Watts of the device before, doing nothing.
+    seconds : float
+        Of one call in that loop.
+    loop : float
+        Seconds that the loop took.
+    clock : float, optional
+        Hz of the multiprocessors meanwhile.
+
+    Examples
+    --------
+    >>> energy = Energy(joules=0.9, idle=75.0, seconds=2e-3, loop=1.0)
+    >>> round(energy.watts)
+    450
+    """
+
+    joules: float
+    idle: float
+    seconds: float
+    loop: float
+    clock: float | None = None
+
+    @property
+    def watts(self) -> float:
+        """Mean power while it ran."""
+        return self.joules / self.seconds
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Where the time of one call goes: rows, waterfall, findings.
+
+    Parameters
+    ----------
+    name, arguments : str, tuple of str
+        The function's name, and its arguments as text.
+    platform, device : str
+        "cpu", "gpu" or "tpu", and what the device is called.
+    origin : {"measured", "trace", "modelled"}
+        Whether it ran here, is read from a trace, or was only compiled: then the seconds of rows
+        are those of their roofs.
+    rows : tuple of TimedRow
+        Kernels in the order in which they first run, and the gaps between them.
+    findings : tuple of Finding
+        Causes, largest loss first; none if they are `withheld`.
+    withheld : str
+        Why this run says nothing about causes: a busy CPU, a profiler that slows the call.
+    runs, traced : tuple of float
+        Seconds of a call, run by run: without the profiler, and with it.
+    graphs : tuple of float
+        On a GPU the same with CUDA graphs, which is JAX's default.
+    queue : int
+        Calls that were queued before one was awaited.
+    hand : float or None
+        Least seconds of the work counted by hand.
+    expected : Expected or None
+        The `seconds` that the program takes if each kernel does as well as good ones of its size,
+        from `low` to `high`, and `why`; None without ceilings.
+    roofs : Roofs
+        The ceilings that it is compared with: `published` and `reached`, FLOP/s by data type and
+        byte/s as "hbm", and the `origin` of the second.
+    devices : tuple of DeviceTime
+        Every device's time, if several ran: see `table`. The rows are those of the device that
+        waits longest for others, if one does.
+    energy : Energy, optional
+        Of the book's records on an H200: `joules` and `seconds` of a call, and `watts`.
+
+    Examples
+    --------
+    >>> from roofline.diagnosis import ladder
+    >>> why = ladder.committed()["decode"].steps[0].why
+    >>> why.platform, why.rows[0].kind, why.wall > 0
+    ('gpu', 'kernel', True)
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    platform: str
+    device: str
+    origin: str
+    runs: tuple[float, ...]
+    rows: tuple[TimedRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    traced: tuple[float, ...] = ()
+    graphs: tuple[float, ...] = ()
+    queue: int = 1
+    withheld: str = ""
+    compiling: float = 0.0
+    hand: float | None = None
+    expected: Expected | None = None
+    roofs: Roofs = field(default_factory=Roofs)
+    devices: tuple[DeviceTime, ...] = ()
+    energy: Energy | None = None
+    notes: tuple[str, ...] = ()
+    software: Mapping[str, str] = field(default_factory=dict)
+    date: str = ""
+
+    @property
+    def wall(self) -> float:
+        """Seconds of one call by the clock, without the profiler – the median."""
+        return statistics.median(self.runs)
+
+    @property
+    def covered(self) -> float:
+        """Seconds of all rows together."""
+        return sum(row.seconds for row in self.rows)
+
+    @property
+    def unexplained(self) -> float:
+        """Seconds of the wall time in no row; negative if the profiler slowed the call down."""
+        return self.wall - self.covered
+
+    @cached_property
+    def groups(self) -> tuple[TimedRow, ...]:
+        """The rows, longest first; the same kernel of all layers is one row."""
+        return tuple(sorted(grouped(self.rows), key=lambda row: -row.seconds))
+
+    @property
+    def kernels(self) -> tuple[TimedRow, ...]:
+        """The groups that are kernels, the longest first."""
+        return tuple(row for row in self.groups if row.kind == KERNEL)
+
+    @property
+    def least(self) -> float | None:
+        """Least seconds of the compiled program by published ceilings, which nothing beats.
+
+        None without published ceilings.
+        """
+        known = [row.least for row in self.rows if row.reachable is not None]
+        return math.fsum(each or 0.0 for each in known) if known and None not in known else None
+
+    @cached_property
+    def waterfall(self) -> tuple[Bar, ...]:
+        """The steps from the least time to the clock's; the sum of their `seconds` is `wall`.
+
+        Each has a `name` too, and the `row` that it is about, where that is one.
+        """
+        return waterfall(self.groups, self.wall, self.hand)
+
+    def row(self, name: str) -> TimedRow:
+        """Return a row by its name.
+
+        Raises
+        ------
+        UnknownName
+            No such row; the message gives the nearest.
+        """
+        by_name = {row.name: row for row in self.rows}
+        return by_name[name_of("row", name, by_name)]
+
+    @property
+    def dtype(self) -> str:
+        """The data type of the matmuls that take longest; empty without matmuls."""
+        products = (row for row in self.kernels if row.kernel.matrix_types)
+        return next((main_dtype(row.kernel.matrix_types) or "" for row in products), "")
+
+    def roofline(self, dtype: str | None = None) -> Roofline:
+        """Return the reached roofline of the device, else the published one.
+
+        Raises
+        ------
+        BadValue
+            Nothing is known of the device.
+        """
+        figures = dict(self.roofs.reached or self.roofs.published)
+        if "hbm" not in figures:
+            raise BadValue(f"{self.device} has no known ceilings: give ceilings= to explain")
+        bandwidth, vector = figures.pop("hbm"), figures.pop("vector", None)
+        roof = Reached(bandwidth, figures, vector).for_type(dtype or self.dtype)
+        return replace(roof, name=self.device)
+
+    def table(self, by: str = "kernel") -> pandas.DataFrame:
+        """Return one row a kernel or gap, the longest first; units in the column names.
+
+        Parameters
+        ----------
+        by : {"kernel", "function", "device"}
+            One row a kernel or gap, in which the same kernel of all layers is one row; one row a
+            named scope, else a function, with all its layers and passes; or one row a device.
+
+        Raises
+        ------
+        UnknownName
+            Another way to group.
+
+        Examples
+        --------
+        >>> from roofline.diagnosis import ladder
+        >>> why = ladder.committed()["decode"].steps[0].why
+        >>> why.table().index[0] == why.groups[0].what
+        True
+        """
+        ways = {
+            "kernel": display.table,
+            "function": display.function_table,
+            "device": display.device_table,
+        }
+        return ways[name_of("way to group rows", by, ways)](self)
+
+    def compare(self, after: Explanation) -> pandas.DataFrame:
+        """Return the ms of a call by cause, in this explanation and in a later one.
+
+        All of a kernel's time counts towards the first finding that names it, or else towards its
+        kind. The last row, the call, is the sum of the others.
+
+        Parameters
+        ----------
+        after : Explanation
+            Of the same program, changed, or on another device.
+
+        Examples
+        --------
+        >>> from roofline.diagnosis import ladder
+        >>> steps = ladder.committed()["decode"].steps
+        >>> float(steps[0].why.compare(steps[3].why).loc["the call", "change ms"]) < 0
+        True
+        """
+        return display.compared(self, after)
+
+    def plot(self, ax: Axes | None = None, kind: str = "waterfall") -> Axes:
+        """Draw the waterfall of one call, or its kernels on the roofline.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw.
+        kind : {"waterfall", "roofline"}
+            Which picture.
+        """
+        from roofline.diagnosis import pictures
+
+        kinds = {"waterfall": pictures.waterfall, "roofline": pictures.roofline}
+        return kinds[name_of("picture", kind, kinds)](self, ax)
+
+    def describe(self) -> str:
+        """Return it as text as wide as the terminal: facts, rows, waterfall, causes, notes."""
+        return text_of(*display.parts(self))
+
+    def __repr__(self) -> str:
+        end = ", no diagnosis" if self.withheld else ""
+        return f"<{self.name} on {self.device}: {display.headline(self)}{end}>"
+
+    def _repr_html_(self) -> str:
+        return page.html(self, whole=False)
+
+    def to_json(self) -> str:
+        """Return it as the text of a record, without the usual fields of rows and kernels."""
+        kept = {each.name: getattr(self, each.name) for each in fields(self)}
+        kept["rows"] = rows = [records.unusual(row, TimedRow("")) for row in self.rows]
+        for row in rows:
+            if "kernel" in row:
+                row["kernel"] = records.unusual(row["kernel"], NOTHING)
+        return records.dumps({"schema": SCHEMA, **msgspec.to_builtins(kept)})
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to a file: ``why.html``, one page that needs no network, or ``why.json``.
+
+        Raises
+        ------
+        BadValue
+            Another ending.
+        OSError
+            The folder is not there or can't be written.
+        """
+        ending = Path(path).suffix
+        if ending == ".json":
+            return write(path, self.to_json())
+        if ending == ".html":
+            return write(path, page.html(self, whole=True))
+        raise BadValue(f"save to a file that ends in .html or .json, got {shown(str(path))}")
+
+
+# --- Explanations from records -------------------------------------------------------------------
+
+SCHEMA = "roofline.explained/2"
+"""The header of a record."""
+
+
+def load_explanation(path: Any) -> Explanation:
+    """Return the explanation that a record's file holds.
+
+    Raises
+    ------
+    BadRecord
+        No such file, not a record, or one of another version: the message says what is wrong.
+
+    Examples
+    --------
+    >>> load_explanation("why.json")
+    Traceback (most recent call last):
+    ...
+    roofline_helpers.common.records.BadRecord: why.json: can't be read: No such file or directory
+    """
+    return records.load(path, SCHEMA, Explanation)

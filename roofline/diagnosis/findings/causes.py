@@ -1,0 +1,260 @@
+"""Causes, findings and claims; the list of causes is in the detectors' files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from roofline import xla
+from roofline.diagnosis.ceilings import Ceilings
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import KERNEL, TimedRow
+from roofline.xla.flops import is_product
+from roofline.xla.hlo import Site
+from roofline_helpers.common.show import Fields
+
+CAUSES: dict[str, Cause] = {}
+"""The closed list, by key: each cause is in the file of its detector, and enters itself here."""
+
+
+OVERSTATED = 2.5
+"""Cycles of so many times a kernel's roof mean that it is slow: copies that were published take 2.3
+times as many as they last (`xla.expected.worth_of_cycles`, at a v7x's clock)."""
+
+
+class Check(NamedTuple):
+    """The gains of pairs of programs, with a cause and without: shares of the claimed seconds.
+
+    Examples
+    --------
+    >>> Check(0.83, 2.03, "6 pairs of programs timed on an H200").high
+    2.03
+    """
+
+    low: float
+    high: float
+    how: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One member of the closed list.
+
+    Parameters
+    ----------
+    key : str
+        Its short name.
+    title : str
+        What is wrong, in a few words.
+    advice : str
+        What to try.
+    chapter : str
+        The page that teaches it, by its address in the book.
+    checked : mapping of str to Check
+        Measured gains from removing it, by platform ("cpu", "gpu", "tpu"); empty without any.
+    named : bool
+        Whether it explains a loss; a fallback only says how near the longest kernel is to its roof.
+
+    Examples
+    --------
+    >>> CAUSES["host"].title
+    'the device waits for the host'
+    """
+
+    key: str
+    title: str
+    advice: str
+    chapter: str
+    checked: Mapping[str, Check] = field(default_factory=dict)
+    named: bool = True
+
+    def __post_init__(self) -> None:
+        CAUSES[self.key] = self
+
+
+@dataclass(frozen=True, repr=False)
+class Finding(Fields):
+    """One cause of lost time in one call.
+
+    Parameters
+    ----------
+    cause : str
+        Its key in the closed list; `title` says what is wrong, `advice` what to try.
+    seconds : float
+        Estimated loss in one call, from its kernels' times: measured, or modelled if nothing ran.
+        The gain to expect is `saves`.
+    kernels : tuple of str
+        The kernels that show it.
+    evidence : str
+        The observation behind it: bytes, launches, shapes.
+    source : str
+        The line of the reader's code that it comes from; empty where nothing says it.
+    share : float
+        Share of the call that its kernels, or the waiting, take: between 0 and 1.
+    saves : (float, float) or None
+        Least and most seconds that removing it saves, as measured in programs with and without
+        it; None if there are no such programs.
+    checked : str
+        Which programs these were.
+
+    Examples
+    --------
+    >>> finding = Finding("host", 1e-3, ("fusion",), "calls differ by 40%")
+    >>> finding.title
+    'the device waits for the host'
+    """
+
+    cause: str
+    seconds: float
+    kernels: tuple[str, ...]
+    evidence: str
+    source: str = ""
+    share: float = 0.0
+    saves: tuple[float, float] | None = None
+    checked: str = ""
+
+    @property
+    def named(self) -> bool:
+        """False for the fallback that only reports the distance from the roof."""
+        return CAUSES[self.cause].named
+
+    @property
+    def title(self) -> str:
+        """What is wrong, in a few words."""
+        return CAUSES[self.cause].title
+
+    @property
+    def advice(self) -> str:
+        """The change to try."""
+        return CAUSES[self.cause].advice
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The claim of one detector: kernels, and the seconds of a call that each loses.
+
+    `more` are seconds that belong to no kernel: gaps, the host.
+    """
+
+    cause: Cause
+    parts: tuple[tuple[TimedRow, float], ...]
+    evidence: str
+    more: float = 0.0
+    source: str = ""
+
+
+Claims: TypeAlias = Iterator[Claim]
+"""The claims of a detector, as it finds them."""
+
+
+FLOOR = {"cpu": 5e-6, "gpu": 6e-6, "tpu": 3e-6}
+"""Seconds of a launch below which a kernel is short: about twice the shortest launch."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The evidence of findings: one call, its kernels and their programs.
+
+    Parameters
+    ----------
+    rows : tuple of Row
+        Of one call.
+    programs : mapping of str to Program
+        By the name of their modules.
+    ceilings : Ceilings
+        Over the device.
+    platform : str
+        "cpu", "gpu" or "tpu".
+    wall : float
+        Seconds of a call.
+    measured : bool
+        Whether the seconds of rows were measured; otherwise they are those of their roofs.
+    compiling : float
+        Seconds of each call in which the host compiles.
+    processors : int
+        Multiprocessors of a GPU; 0 where that isn't known.
+    unsteady : float
+        Seconds by which the call took longer than the fastest one; other work on the machine may
+        be the cause.
+    by_device : mapping of str to tuple of Row
+        The rows of every device, by its number.
+    unused : tuple of str
+        Donated arguments that no result can take over.
+    """
+
+    rows: tuple[TimedRow, ...]
+    programs: Mapping[str, Program]
+    ceilings: Ceilings
+    platform: str
+    wall: float
+    measured: bool = True
+    compiling: float = 0.0
+    processors: int = 0
+    unsteady: float = 0.0
+    by_device: Mapping[str, tuple[TimedRow, ...]] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+
+    @cached_property
+    def kernels(self) -> tuple[TimedRow, ...]:
+        """The rows that are kernels of a known program."""
+        known = (row for row in self.rows if row.kind == KERNEL and row.kernel.operations)
+        return tuple(row for row in known if row.program in self.programs)
+
+    @cached_property
+    def by_name(self) -> dict[tuple[str, str], TimedRow]:
+        """Kernels by program and name."""
+        return {(row.program, row.name): row for row in self.kernels}
+
+    def program(self, row: TimedRow) -> Program:
+        """Return the program of a kernel."""
+        return self.programs[row.program]
+
+    def parts(self) -> Iterator[tuple[TimedRow, Program, Site]]:
+        """Yield every instruction inside a kernel, with the kernel and its program."""
+        for row in self.kernels:
+            program = self.program(row)
+            for part in program.instructions(row.name):
+                yield row, program, part
+
+    def products(self) -> Iterator[tuple[TimedRow, Program, Site]]:
+        """Yield those that multiply matrices."""
+        return (part for part in self.parts() if is_product(part[2]))
+
+    def readers(self, row: TimedRow) -> list[TimedRow]:
+        """Return the kernels that read a kernel's results."""
+        names = self.program(row).readers.get(row.name, ())
+        pairs = ((row.program, name) for name in dict.fromkeys(names))
+        return [self.by_name[pair] for pair in pairs if pair in self.by_name]
+
+    def roof(self, row: TimedRow, like: xla.Row) -> float:
+        """Return the least seconds that a kernel's launches would take if they were like this."""
+        return self.ceilings.seconds(like, row.launches) or 0.0
+
+    def slow(self, row: TimedRow) -> bool:
+        """Return whether a kernel takes more than twice its roof, for more than its launches."""
+        if row.reachable is None:
+            return False
+        least = max(OVERSTATED * row.reachable, 2 * FLOOR[self.platform] * row.launches)
+        return row.lost >= 0.5 * row.seconds if self.measured else row.seconds > least
+
+    def saved(self, row: TimedRow, like: xla.Row) -> float:
+        """Return the seconds that a kernel would save if its work were like this.
+
+        Its seconds shrink as its roof does: from 100 µs at a roof of 40 to 25 at a roof of 10.
+        """
+        now, then = self.roof(row, row.kernel), self.roof(row, like)
+        return row.seconds * max(1 - then / now, 0.0) if now else 0.0
+
+    def without_bytes(self, row: TimedRow, read: float = 0.0, written: float = 0.0) -> float:
+        """Return the seconds that a kernel would save without bytes, of one launch, in memory."""
+        now = row.kernel
+        left, wrote = max(now.read_bytes - read, 0), max(now.written_bytes - written, 0)
+        like = replace(now, read={"hbm": round(left)}, written={"hbm": round(wrote)})
+        return self.saved(row, like)
+
+
+def whole(cause: Cause, row: TimedRow, evidence: str, source: str = "") -> Claim:
+    """Return a claim on all of a kernel's time."""
+    return Claim(cause, ((row, row.seconds),), evidence, source=source)

@@ -1,0 +1,341 @@
+"""All findings of a case: each second is claimed once, and the largest loss comes first."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from roofline.diagnosis.findings import arithmetic, copies, devices, excess, fusion, idle
+from roofline.diagnosis.findings.causes import OVERSTATED, Case, Cause, Claim, Claims, Finding
+from roofline.diagnosis.rows import GAP, HOST, KERNEL, LOOP, TimedRow, family_of, grouped
+from roofline.xla.targets import clock_of
+from roofline_helpers.common.show import si
+
+LEAST_SHARE = 0.01
+"""Findings that cost less than this share of the call are left out."""
+
+_DETECTORS: tuple[Callable[[Case], Claims], ...] = (
+    # A kernel's seconds go to the first cause that claims them, so specific causes come before
+    # general ones
+    idle.compiling,
+    idle.transfers,
+    devices.skew,
+    devices.sliced_sums,
+    idle.communication,
+    fusion.recomputed,
+    excess.random_numbers,
+    excess.growing,
+    copies.relaid_weights,
+    copies.layout_copies,
+    copies.filled_stacks,
+    copies.turned_updates,
+    copies.whole_updates,
+    arithmetic.vector_products,
+    arithmetic.one_hot,
+    arithmetic.dense_ragged,
+    excess.diagonals,
+    excess.repeats,
+    excess.branches,
+    excess.narrow_sums,
+    excess.dilated,
+    excess.small_blocks,
+    arithmetic.float64,
+    arithmetic.float32,
+    fusion.scores,
+    arithmetic.padded_products,
+    arithmetic.transcendentals,
+    fusion.chains,
+    fusion.gathers,
+    fusion.sorts,
+    copies.strided,
+    idle.tails,
+    idle.short_kernels,
+    idle.host,
+    arithmetic.emulated_float64,
+)
+
+_last = functools.partial(Cause, named=False)
+
+# Fallbacks, if no cause explains the longest kernel
+BELOW_ROOF = _last(
+    "below-roof",
+    "a kernel stays below its roof",
+    "time it alone with these shapes, then change one thing: its layout, its type, its sizes, "
+    "or another way to write it (a library's kernel, Pallas)",
+    "notebooks/where-the-time-goes",
+)
+NEAR = {
+    "hbm": _last(
+        "memory-bound",
+        "a kernel is near its roof, bound by memory",
+        "move fewer bytes: fuse it with its neighbours, store a narrower type, or do more with "
+        "each byte (a larger batch)",
+        "notebooks/fusion",
+    ),
+    "matrix": _last(
+        "compute-bound",
+        "a kernel is near its roof, bound by its arithmetic",
+        "ask for fewer FLOPs, or a narrower type where this chip is faster in it",
+        "notebooks/hardware-comparison",
+    ),
+    "vector": _last(
+        "vector-bound",
+        "a kernel is near its roof, bound by elementwise work",
+        "do less per element (fewer exponentials and divisions), or write sums of products as "
+        "matmuls",
+        "notebooks/limitations",
+    ),
+}
+_BOUNDS = {"hbm": "memory", "matrix": "its arithmetic", "vector": "elementwise work"}
+MODELLED = {
+    limit: _last(
+        f"least-{near.key}",
+        f"a kernel bound by {_BOUNDS[limit]}, as far as its program tells",
+        near.advice,
+        near.chapter,
+    )
+    for limit, near in NEAR.items()
+}
+"""Where nothing ran: no kernel is near its roof, since the time is the roof's."""
+
+DEPENDS = _last(
+    "depends",
+    "a kernel is near its roof, and what bounds it depends",
+    "time it on the chip: a note says what the program alone can't tell, the blocks that data "
+    "choose or a peak that nobody publishes",
+    "notebooks/compiler-fusion",
+)
+CYCLES = _last(
+    "slow-by-cycles",
+    "the compiler expects a kernel to take longer than its roof",
+    "look at what it does besides moving bytes and multiplying: changes of layout, small or odd "
+    "sizes, work without a fast unit; change one of them, and compile again",
+    "notebooks/limitations",
+)
+LAUNCH_BOUND = _last(
+    "launch-bound",
+    "a kernel does less than a launch takes",
+    "do more in each launch: fuse it, batch it, or unroll the loop around it",
+    "notebooks/limitations",
+)
+OTHERS = _last(
+    "many-kernels",
+    "many kernels lose a little each",
+    "look at the table: the same line in many rows is one change",
+    "notebooks/where-the-time-goes",
+)
+IDLE = _last(
+    "idle",
+    "the device idles between kernels or calls",
+    "time it again on a quiet machine: if this time stays, it is the cost of starting kernels or "
+    "iterations, and fewer of them help",
+    "notebooks/where-the-time-goes",
+)
+UNUSED = _last(
+    "donation-unused",
+    "a donated argument isn't reused",
+    "donate what a result replaces in shape and type; an array that is only read needs no donation",
+    "notebooks/decode-step-made-fast",
+)
+NO_ROOF = _last(
+    "no-roof",
+    "a kernel has no roof that is known here",
+    "give ceilings= for this device, or a trace that carries its compiled program; where data "
+    "decide how much a kernel does, time it with data like yours",
+    "notebooks/where-the-time-goes",
+)
+LOOP_OF_UNKNOWN = _last(
+    "unknown-loop",
+    "a loop runs an unknown number of times",
+    "state it with turns={name: number}, or use a loop of a known length",
+    "notebooks/limitations",
+)
+
+
+def findings(case: Case) -> tuple[Finding, ...]:
+    """Return the findings of a case, the largest loss first, the rest of many kernels last.
+
+    Claims of one cause and one line of code are one finding; those that cost less than
+    `LEAST_SHARE` of the call are left out. What causes leave of a bar of the waterfall, if it is
+    more than `_BAR` of the call, has a finding that says how far it is from its roof, or what else
+    is known of it.
+    """
+    left = {id(row): row.seconds for row in case.rows}
+    grouped: dict[tuple[str, str], list[tuple[Claim, float]]] = {}
+    for detect in _DETECTORS:
+        for claim in detect(case):
+            seconds = claim.more
+            for row, lost in claim.parts:
+                mine = min(max(lost, 0.0), left[id(row)])
+                left[id(row)] -= mine
+                seconds += mine
+            if seconds > 0:
+                key = claim.cause.key, _line(claim)
+                grouped.setdefault(key, []).append((claim, seconds))
+    made = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
+    kept = [finding for finding in made if finding.seconds >= LEAST_SHARE * case.wall]
+    first: list[Finding] = []
+    if not case.measured:  # what waits for the host takes a time that nothing here states
+        waits = idle.HANDED.key
+        first = [replace(each, share=0.0) for each in made if each.cause == waits]
+        first += _uncounted(case)
+        kept = [each for each in kept if each.cause != waits]
+    if first:  # shares of what?
+        kept = [replace(each, share=0.0) for each in kept]
+    else:
+        kept += _kernels_left(case, left, bool(kept))
+    kept += _idle_left(case, sum(claim.more for claims in grouped.values() for claim, _ in claims))
+    unused = [Finding(UNUSED.key, 0.0, (), text) for text in case.unused]
+    # What many kernels lose together is no one change: it comes after whatever is
+    kept.sort(key=lambda finding: (finding.cause == OTHERS.key, -finding.seconds))
+    return (*first, *kept, *unused)
+
+
+def _uncounted(case: Case) -> list[Finding]:
+    """Return findings on kernels whose time can't be told, as nothing ran: they come first."""
+    found = []
+    loops = [row for row in case.rows if row.kernel.loop]
+    if loops:
+        called = ", ".join(dict.fromkeys(row.kernel.loop for row in loops))
+        evidence = f"{called}: its kernels are counted once, and may take any time"
+        kernels = tuple(row.name for row in loops)
+        found.append(Finding(LOOP_OF_UNKNOWN.key, 0.0, kernels, evidence))
+    for cause, rows, reason in (
+        (NO_ROOF, [row for row in case.rows if row.kernel.at_least], "so it may take any time"),
+        (
+            idle.MOVED,
+            [row for row in case.rows if row.kernel.host_bytes and row.kernel.overlaps],
+            "so nobody knows whether kernels hide it",
+        ),
+    ):
+        for first in rows[:1]:
+            moved = si(sum(row.kernel.host_bytes * row.launches for row in rows), "B")
+            why = first.kernel.at_least or f"{moved} cross the link to the host, of unknown rate"
+            names = tuple(row.name for row in rows)
+            evidence = f"{first.what}: {why}, {reason}"
+            found.append(Finding(cause.key, 0.0, names, evidence, first.source))
+    return found
+
+
+def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
+    """Return findings on the kernels that causes don't explain: all with a bar, and the longest."""
+    kernels = [row for row in case.rows if row.kind == KERNEL]
+    rows = [row for row in kernels if left[id(row)] > 0.5 * row.seconds]
+    groups = sorted(grouped(rows), key=lambda row: -row.seconds)
+    losing = [row for row in groups if _lost(row) > _BAR * case.wall]
+    longest = [row for row in groups[:1] if not named or row.seconds >= _WORTH * case.wall]
+    found = []
+    if not case.measured:  # all that they lose is the floor of their launches
+        short = [row for row in groups if _bound(case, row)[0] is LAUNCH_BOUND]
+        longest, losing = ([row for row in some if row not in short] for some in (longest, losing))
+        little = sum(map(_lost, short))
+        if short and little > _BAR * case.wall:
+            evidence = f"{short[0].what} takes {short[0].seconds / case.wall:.0%} of the call"
+            evidence += f"{_bound(case, short[0])[1]}"
+            evidence += f", and {len(short) - 1} more like it" if len(short) > 1 else ""
+            names = tuple(row.name for row in short)
+            share = min(sum(row.seconds for row in short) / case.wall, 1.0)
+            found.append(Finding(LAUNCH_BOUND.key, little, names, evidence, short[0].source, share))
+    for row in [*longest, *(row for row in losing if row not in longest)]:
+        cause, reaches = _bound(case, row)
+        share = row.seconds / case.wall
+        slowed = ", timed with the profiler," if share > 1 else ""
+        evidence = f"{row.what} takes {share:.0%} of the call{slowed}{reaches}"
+        mine = [each.name for each in rows if family_of(each) == family_of(row)]
+        names = tuple(dict.fromkeys(mine))
+        found.append(
+            Finding(cause.key, _lost(row), names, evidence, row.source, share=min(share, 1.0))
+        )
+    others = [row for row in groups if row not in losing and case.measured]
+    little = sum(map(_lost, others))
+    if little > _BAR * case.wall and len(others) > 1:
+        share, names = little / case.wall, tuple(row.name for row in others)
+        evidence = f"{len(others)} kernels together lose {share:.0%} of the call, none much of it"
+        found.append(Finding(OTHERS.key, little, names, evidence, share=min(share, 1.0)))
+    return found
+
+
+def _lost(row: TimedRow) -> float:
+    return max(row.lost, 0.0) if row.reachable is not None else 0.0
+
+
+def _idle_left(case: Case, claimed: float) -> list[Finding]:
+    """Return findings on the time without kernels that no cause explains, if it is much."""
+    found = []
+    for kinds, sort in (((LOOP, GAP), "iterations and kernels"), ((HOST,), "calls")):
+        rows = [row for row in case.rows if row.kind in kinds]
+        seconds = sum(row.seconds for row in rows) - claimed
+        if seconds > _BAR * case.wall:
+            share = min(seconds / case.wall, 1.0)
+            evidence = f"no kernel runs for {share:.0%} of the call, between {sort}"
+            found.append(Finding(IDLE.key, seconds, (), evidence, share=share))
+    return found
+
+
+def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
+    """Return the last cause that fits a kernel, and how near it is to its roof."""
+    if row.reachable is None:
+        return NO_ROOF, ""
+    units = _UNITS | ({"matrix": _OWN, "vector": _OWN} if case.platform == "cpu" else {})
+    unit = " or ".join(units.get(limit, limit) for limit in row.limit.split(" or "))
+    part = row.reachable / row.seconds if row.seconds else 1.0
+    unsure = " or " in row.limit or (row.flops is None and not case.measured)
+    near = DEPENDS if unsure else NEAR.get(row.limit, NEAR["hbm"])
+    if case.measured:
+        reaches = f" and reaches {part:.0%} of its roof"
+        if part > 1.02 and row.least is not None:  # a short run may stay below the power limit
+            published = row.least / row.seconds
+            reaches = f", beats the reached roof, and reaches {published:.0%} of the published one"
+        return (near, reaches) if part >= _CLOSE else (BELOW_ROOF, f"{reaches}, bound by {unit}")
+    ticks = clock_of(case.ceilings.chip)
+    cycles = (row.kernel.cycles or 0) * row.launches / ticks[0] if ticks else 0.0
+    slow = cycles >= 0.99 * row.seconds
+    times = f"{1 / part:.1f} times its roof" if part else "and moves nothing across HBM"
+    if slow and part * OVERSTATED < 1:
+        return CYCLES, f" by the compiler's cycles, {times}"
+    if part < 0.5 and not slow:
+        each = si(row.seconds / max(row.launches, 1), "s")
+        return LAUNCH_BOUND, f", by {each} for each of {row.launches:,.0f} launches"
+    near = near if near is DEPENDS else MODELLED.get(row.limit, MODELLED["hbm"])
+    by = f"compiler's cycles, {times}" if slow and part < 0.95 else "roofline"
+    return near, f" by the {by}, bound by {unit}"
+
+
+_WORTH = 0.1
+"""Share of the call from which on the longest kernel is a finding in addition to causes."""
+
+_BAR = 0.05
+"""Share of the call from which on whatever the waterfall shows has a finding."""
+
+_CLOSE = 0.8
+"""Share of its roof from which on a kernel counts as near it."""
+
+_OWN = "its arithmetic"
+_UNITS = {"hbm": "memory", "matrix": "the matrix unit", "vector": "the vector unit"}
+
+
+def _line(claim: Claim) -> str:
+    """Return the line of code that a claim is about: that of its most expensive kernel."""
+    parts = sorted(claim.parts, key=lambda part: -part[1])
+    return claim.source or next((row.source for row, _ in parts if row.source), "")
+
+
+def _finding(case: Case, line: str, claims: list[tuple[Claim, float]]) -> Finding:
+    dearest = max(claims, key=lambda pair: pair[1])[0]
+    others = len({claim.evidence for claim, _ in claims}) - 1
+    seconds = min(sum(seconds for _, seconds in claims), case.wall)
+    rows = {id(row): row for claim, _ in claims for row, _ in claim.parts}
+    inside = sum(row.seconds for row in rows.values())
+    inside += sum(claim.more for claim, _ in claims)
+    check = dearest.cause.checked.get(case.platform)
+    return Finding(
+        dearest.cause.key,
+        seconds,
+        tuple(dict.fromkeys(row.name for row in rows.values())),
+        dearest.evidence + (f", and {others} more like it" if others else ""),
+        line,
+        min(inside / case.wall, 1.0),
+        check and (check.low * seconds, min(check.high * seconds, case.wall)),
+        check.how if check else "",
+    )

@@ -1,0 +1,148 @@
+"""Exchanges between devices that wait for one of them, or move more than is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roofline.diagnosis.findings.causes import Case, Cause, Claim, Claims, whole
+from roofline.diagnosis.program import Program, Value
+from roofline.diagnosis.rows import GAP, HOST, KERNEL, WAIT, TimedRow
+from roofline.diagnosis.trace import WAITS_FOR
+from roofline.xla.flops import results
+from roofline.xla.hlo import ARITHMETIC, VIEWS, Computation, Instruction, Site
+from roofline_helpers.common.show import si
+
+SKEW = Cause(
+    "skew",
+    "devices wait for the slowest of them",
+    "give every device as much work: equal shards, tokens per expert, trip counts; if the slowest "
+    "runs the same kernels, look at that device: its clock, its temperature, other work on it",
+    "notebooks/collectives",
+)
+
+
+def skew(case: Case) -> Claims:
+    """Yield the time in which exchanges wait for the device that arrives last, and why it does."""
+    for row in case.rows:
+        if row.kind == WAIT:
+            number = row.name.removeprefix(WAITS_FOR)
+            reason, source = _late(case.by_device.get(number, ()), case.rows)
+            many = "" if row.launches < 1.5 else f" at {row.launches:,.0f} exchanges, in all"
+            evidence = f"device {number} arrives last{many} by {si(row.seconds, 's')}"
+            yield whole(SKEW, row, f"{evidence}: {reason}", source)
+    waited = sum(row.seconds for row in case.rows if row.kind == WAIT)
+    if waited < _LEAST * case.wall and len(case.by_device) > 1:
+        yield from _uneven(case)
+
+
+_LEAST = 0.05
+"""Share of the call below which uneven work, or waiting, isn't looked into."""
+
+
+def _uneven(case: Case) -> Claims:
+    """Yield what the busiest device has more to do than the mean, if nothing shows who waits."""
+    busy = {number: _total(rows, KERNEL) for number, rows in case.by_device.items()}
+    names = {n: {row.name for row in rows} for n, rows in case.by_device.items()}
+    slowest, fastest = (choose(busy, key=lambda number: busy[number]) for choose in (max, min))
+    more = busy[slowest] - sum(busy.values()) / len(busy)
+    alike = min(len(each & names[slowest]) / len(names[slowest]) for each in names.values())
+    if more > _LEAST * case.wall and alike > 0.5:  # one program runs on all
+        rows = case.by_device
+        reason, source = _late(rows[slowest], rows[fastest], f"on device {fastest}")
+        evidence = f"device {slowest} is busy longest, {si(more, 's')} more than the mean"
+        yield Claim(SKEW, (), f"{evidence}: {reason}", more=more, source=source)
+
+
+def _total(rows: Sequence[TimedRow], *kinds: str) -> float:
+    return sum(row.seconds for row in rows if row.kind in kinds and not row.exchanges)
+
+
+def _late(
+    slow: Sequence[TimedRow], other: Sequence[TimedRow], place: str = "here"
+) -> tuple[str, str]:
+    """Return why a device is later than another, and the line of code, from the rows of both."""
+    if not slow:
+        return "its kernels aren't in this trace", ""
+    known = {(row.program, row.name): row for row in other if row.kind == KERNEL}
+    theirs, ours = _total(slow, KERNEL), _total(other, KERNEL)
+    more, idle = theirs - ours, _total(slow, GAP, HOST) - _total(other, GAP, HOST)
+    if idle > more:
+        return f"it idles {si(idle, 's')} longer, so its host launches late", ""
+    text = f"its kernels take {si(theirs, 's')}, {place} {si(ours, 's')}"
+    rows = [row for row in slow if row.kind == KERNEL and not row.exchanges]
+    none = TimedRow("", launches=0.0)
+    pairs = [(row, known.get((row.program, row.name), none)) for row in rows]
+    row, like = max(pairs, key=lambda pair: pair[0].seconds - pair[1].seconds)
+    if row.launches > 1.05 * like.launches:
+        text += f"; {row.what} runs {row.launches:,.3g} times there, {like.launches:,.3g} {place}"
+    else:
+        each = [si(one.busy / max(one.launches, 1), "s") for one in (row, like)]
+        text += f"; {row.what} takes {each[0]} there and {each[1]} {place}, launched as often"
+    return text, row.source
+
+
+SCATTER = Cause(
+    "all-reduce-sliced",
+    "an all-reduce sums for every device what each then slices",
+    "sum it with a reduce-scatter, half the bytes: jax.lax.psum_scatter, or give the result "
+    "(the gradient) the sharding of what it updates",
+    "notebooks/collectives",
+)
+
+
+def sliced_sums(case: Case) -> Claims:
+    """Yield all-reduces of whose result each device only reads its own shard."""
+    for row in case.kernels:
+        exchange, program = row.kernel.collective, case.program(row)
+        if exchange is None or exchange.kind != "all-reduce" or exchange.group_size < 2:
+            continue
+        parts = results(program.sites[row.name].instruction).leaves
+        used = [_used(program, row.name, n, exchange.group_size) for n in range(len(parts))]
+        size = sum(part.bytes for part, sliced in zip(parts, used, strict=True) if sliced)
+        if size:
+            share = 0.5 * size / sum(part.bytes for part in parts)
+            first = next(part for part, sliced in zip(parts, used, strict=True) if sliced)
+            evidence = f"of {first} on {exchange.group_size} devices each reads its own part"
+            yield Claim(SCATTER, ((row, share * row.seconds),), evidence)
+
+
+def _used(program: Program, name: str, index: int, devices: int) -> bool:
+    """Return whether all that is read of an all-reduce's result is one of so many parts."""
+    if program.returned(name):
+        return False
+    uses = []
+    for reader, site in program.sites.items():
+        if reader == name or reader not in program.rows:
+            continue
+        for operand, value in enumerate(program.reads(reader)):
+            if value.name == name and value.index in (-1, index):
+                uses.append(_slices(site, operand, value, devices))
+    return bool(uses) and all(uses)
+
+
+def _slices(site: Site, operand: int, value: Value, devices: int) -> bool:
+    """Return whether a kernel only slices one of so many parts from an operand."""
+    if site.fused is None:
+        return _is_part(site.instruction, value, devices)
+    inner = site.fused
+    left = [each for each in inner.parameters if int(each.literal or 0) == operand]
+    return all(_sliced(inner, each, value, devices) for each in left)
+
+
+def _sliced(where: Computation, each: Instruction, value: Value, devices: int) -> bool:
+    users = where.users.get(each.name, [])
+    passed = VIEWS | ARITHMETIC | {"convert", "copy"}
+    return bool(users) and all(
+        _is_part(user, value, devices)
+        or (
+            user.opcode in passed
+            and user.shape.elements == value.shape.elements
+            and _sliced(where, user, value, devices)
+        )
+        for user in users
+    )
+
+
+def _is_part(each: Instruction, value: Value, devices: int) -> bool:
+    part = each.shape.elements * devices == value.shape.elements
+    return part and each.opcode == "dynamic-slice"

@@ -1,0 +1,87 @@
+"""Evidence for the model's claims: recorded files, which tests reproduce.
+
+>>> moved = load("residency")["hbm_bytes"]["v5e"]
+>>> moved["512"] == moved["256"] * 2  # the scores stay in VMEM
+True
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers.common import records
+from roofline_helpers.common.checks import name_of
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA = "roofline.evidence/1"
+"""The header of each file."""
+
+
+def load(name: str) -> dict[str, Any]:
+    """Return a file of evidence: "residency", "cycles", "decode", "constants" or "mlsysim".
+
+    "residency" has the bytes that cross HBM in compiled attention by chip and length: plain JAX,
+    [4, 32, length, 64] in bf16, for one device of each TPU.
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such file.
+    BadRecord
+        A damaged one.
+
+    Examples
+    --------
+    >>> sorted(load("residency"))[:2]
+    ['hbm_bytes', 'schema']
+    """
+    there = records.files(records.committed("roofline", "evidence"))
+    return records.load(there[name_of("file of evidence", name, there)], SCHEMA, dict)
+
+
+def decode() -> dict[str, Any]:
+    """Return measured decode steps: "device", "software", "context", and "steps" in seconds.
+
+    One row per batch, one number per program: our own kernels, JAX with cuDNN's attention, PyTorch.
+    "race" is from another day: two of these and PyTorch in each way it was compiled, with seconds
+    and the spread of five runs. "causes" is from a third day, at batch 16: the seconds with the
+    cache in either order, donated and not. "rungs" is the ladder of `examples/llama_decode`: the
+    change of each rung, its seconds, and the distance of its logits from the last rung's ("error",
+    relative, by norm).
+    "roof" has the step's least seconds by batch: by the published bandwidth, by that of a copy
+    ("reached"), and by that of a stream that only reads. "prefill" has the seconds of PyTorch's
+    prefill, by tokens.
+
+    Examples
+    --------
+    >>> decode()["context"]
+    2048
+    """
+    return load("decode")
+
+
+def cycles() -> pandas.DataFrame:
+    """Return the TPU compiler's cycles per program, beside a published time where there is one.
+
+    "µs" is the published time, "cycles per ns" the cycles over it. If the cycles were exact, it
+    would be the chip's clock for all its programs. Without a published time it is compared with
+    the roof's time, the least possible.
+
+    Examples
+    --------
+    >>> sorted(set(cycles()["chip"]))
+    ['v5e', 'v6e', 'v7x']
+    """
+    import pandas
+
+    rows = pandas.DataFrame(load("cycles")["rows"]).set_index("program")
+    return rows[["chip", "cycles"]].assign(
+        **{
+            "roof, µs": 1e6 * rows["roof"],
+            "µs": 1e6 * rows["published"],
+            "cycles per ns": rows["cycles"] / rows["published"] / 1e9,
+            "cycles per ns of the roof": rows["cycles"] / rows["roof"] / 1e9,
+        }
+    )

@@ -1,0 +1,412 @@
+"""Instruments: any kernel, chips, matmuls, the chain, a sharded layer, a reader's own kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from roofline import network, training
+from roofline.labs.javascript import LAB
+from roofline.network import Topology
+from roofline_helpers import verdicts, work
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import BadValue, name_of, shown
+from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.show import si, significant, table, table_html
+from roofline_helpers.measured import laws_of
+from roofline_helpers.pages.element import Element, fragment
+from roofline_helpers.roofline import Roofline
+
+# --- Shared by instruments and labs: elements and number formats ---------------------------------
+
+
+def instrument(
+    kind: str,
+    title: str,
+    start: Mapping[str, Any],
+    plain: str,
+    rows: Sequence[Mapping[str, Any]],
+    key: str = "",
+    **more: Any,
+) -> Element:
+    """Return an instrument: its starting values, and text and table as the fallback.
+
+    `key` is its name in the page's address, `more` further data for its script.
+    """
+    data = {"key": key or kind, "title": title, "start": dict(start)} | more
+    listed = Markup(table_html(table(rows)))
+    fallback = fragment("instrument", title, plain, listed)
+    return Element(kind, data, str(fallback), plain, bundle=LAB)
+
+
+def first_compute_bound(roof: Roofline, dtype: str) -> int:
+    """Return the first N of a square matmul that is compute-bound."""
+    n = max(1, int(roof.ridge * BITS[dtype] * 3 / 16) - 2)
+    while roof.bound(work.matmul(n, n, n, dtype).intensity) != "compute":
+        n += 1
+    return n
+
+
+def matmul_row(roof: Roofline, dtype: str, side: int) -> dict[str, Any]:
+    """Return a square matmul's row of a table: N, intensity, attainable, share, regime.
+
+    As in the charts, many such matmuls run in a row: under the roof alone, without the floor.
+    """
+    job = work.matmul(side, side, side, dtype)
+    top = roof.attainable(job.intensity)
+    return {
+        "N": side,
+        "FLOP/byte": job.intensity,
+        "attainable": rate(top),
+        "of the peak": percent(roof.mfu(top)),
+        "regime": f"{roof.bound(job.intensity)}-bound",
+    }
+
+
+def rate(flops: float) -> str:
+    """Return FLOP/s as the charts do: TFLOP/s, not PFLOP/s."""
+    text = si(flops, "FLOP/s")
+    return (
+        si(flops, "FLOP/s", "T", max(3, len(str(int(flops / 1e12))))) if "PFLOP" in text else text
+    )
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage of two digits, "100%" for all of it."""
+    return f"{significant(100 * share, 2 if share < 0.995 else 3)}%"
+
+
+def lab(kind: str, data: Mapping[str, Any], predict: Element) -> Element:
+    """Return a lab, with story, question and equations as the fallback."""
+    parts = (Markup(predict.fallback), "\n".join(data["equations"]))
+    plain = "\n".join([*data["story"], predict.plain])
+    return Element(kind, data, str(fragment("lab", data["story"], *parts)), plain, bundle=LAB)
+
+
+# --- Four instruments: any kernel, one matmul on several chips, any matmul, the chain ------------
+
+
+def point(chip: str = "v7x", intensity: float = 200.0, *, key: str = "point") -> Element:
+    """Return an instrument: a kernel of any intensity under the roof of any chip.
+
+    It shows attainable FLOP/s, bound and least time. The arguments are the starting values.
+
+    Parameters
+    ----------
+    chip : str
+        As in `roofline_helpers.chip`.
+    intensity : float
+        FLOP/byte.
+    key : str
+        Its name in the page's address.
+
+    Raises
+    ------
+    UnknownName
+        No such chip.
+
+    Examples
+    --------
+    >>> point("v7x", intensity=200).kind
+    'point'
+    """
+    start, roof = start_of(chip)
+    rows = [
+        {
+            "FLOP/byte": f"{significant(i)}",
+            "attainable": rate(roof.attainable(i)),
+            "bound": roof.bound(i),
+        }
+        for i in sorted({intensity, roof.ridge, *(10.0**p for p in range(0, 5))})
+    ]
+    plain = (
+        f"{significant(intensity)} FLOP/byte on {roof.name}: {roof.bound(intensity)}-bound, "
+        f"at most {rate(roof.attainable(intensity))}"
+    )
+    start |= {"intensity": intensity, "flops": 1e12}
+    return instrument("point", "Any kernel, any chip", start, plain, rows, key)
+
+
+def ridges(chips: Sequence[str] = ("v5p", "v6e", "v7x"), *, n: int = 600) -> Element:
+    """Return an instrument: roofs of up to four chips, and a square matmul under each of them.
+
+    It shows each ridge, and the N from which on each chip is compute-bound, in the first chip's
+    16-bit type.
+
+    Parameters
+    ----------
+    chips : sequence of str
+        One to four to start with.
+    n : int
+        Size of the matmul.
+
+    Raises
+    ------
+    UnknownName
+        No such chip.
+
+    Examples
+    --------
+    >>> ridges(["v5p", "v6e"]).kind
+    'ridges'
+    """
+    listed = [chip_of(chip) for chip in chips]
+    kind = listed[0].half
+    keys = [each.key for each in listed]
+    slots = dict(zip("abcd", [*keys, "", "", ""], strict=False))
+    job = work.matmul(n, n, n, kind)
+    roofs = [each.roofline(kind) for each in listed]
+    rows: list[dict[str, Any]] = [
+        {
+            "chip": roof.name,
+            "peak": rate(roof.peak),
+            "memory": si(roof.bandwidth, "B/s", digits=4),
+            "ridge": significant(roof.ridge),
+            "compute-bound from N": first_compute_bound(roof, kind),
+            f"N = {n}": f"{roof.bound(job.intensity)}-bound",
+        }
+        for roof in roofs
+    ]
+    plain = f"{kind} matmul of size {n}, {significant(job.intensity)} FLOP/byte: " + ", ".join(
+        f"{roof.bound(job.intensity)}-bound on {roof.name} (ridge {significant(roof.ridge)})"
+        for roof in roofs
+    )
+    start = {**slots, "dtype": kind, "n": n}
+    return instrument("ridges", "One matmul, several chips", start, plain, rows)
+
+
+def matmul(chip: str = "h100", side: int = 512) -> Element:
+    """Return an instrument: C[m, n] = A[m, k] · B[k, n] under the roof of any chip.
+
+    It shows intensity, attainable FLOP/s, share of the peak, regime, and the formula with its
+    numbers. It starts with square matrices of this side.
+
+    Raises
+    ------
+    UnknownName
+        No such chip.
+
+    Examples
+    --------
+    >>> matmul("h100", 512).data["key"]
+    'matmul'
+    """
+    start, roof = start_of(chip)
+    job = work.matmul(side, side, side, start["dtype"])
+    plain = (
+        f"{side} × {side} × {side} matmul in {start['dtype']} on "
+        f"{chip_of(chip).name}: {significant(job.intensity)} FLOP/byte, "
+        f"{roof.bound(job.intensity)}-bound, at most {rate(roof.attainable(job.intensity))}"
+    )
+    rows = [matmul_row(roof, start["dtype"], each) for each in (128, 512, 1024, 2048, 8192)]
+    start |= dict.fromkeys("mnk", side)
+    return instrument("matmul", "Any matmul, any chip", start, plain, rows)
+
+
+def chain(chip: str = "v7x", rows: int = 65536, width: int = 4096) -> Element:
+    """Return an instrument: LayerNorm, GELU, dropout and residual add, fused by the reader.
+
+    It shows bytes, time and the ratio to four kernels: the bytes are those that enter and leave
+    each kernel. All tensors, including the mask, have the chip's 16-bit type.
+
+    Parameters
+    ----------
+    chip : str
+        The chip at the start.
+    rows, width : int
+        Tokens, and elements of each, at the start.
+
+    Raises
+    ------
+    UnknownName
+        No such chip.
+
+    Examples
+    --------
+    >>> chain("h100").kind
+    'chain'
+    """
+    start, roof = start_of(chip)
+    apart = work.fusion_chain(rows, width, start["dtype"])
+    cuts = {
+        "4 kernels": apart,
+        "2 kernels": [work.fuse(*apart[:2]), work.fuse(*apart[2:])],
+        "1 kernel": [work.fuse(*apart)],
+    }
+    seconds = {name: roof.time(*kernels) for name, kernels in cuts.items()}
+    listed = [
+        {
+            "as": name,
+            "bytes": si(work.total(*kernels).bytes, "B"),
+            "least time": si(seconds[name], "s"),
+            "ratio": f"{significant(seconds['4 kernels'] / seconds[name])}×",
+        }
+        for name, kernels in cuts.items()
+    ]
+    plain = f"On {roof.name}: " + "; ".join(
+        f"{row['as']}: {row['bytes']}, {row['least time']}" for row in listed
+    )
+    start |= {"rows": rows, "width": width, **dict.fromkeys(("ab", "bc", "cd"), "no")}
+    return instrument("chain", "Cut the chain where you like", start, plain, listed)
+
+
+def start_of(chip: str) -> tuple[dict[str, Any], Roofline]:
+    """Return the starting values of all instruments, a chip and its 16-bit type, and their roof."""
+    wanted = chip_of(chip)
+    return {"chip": wanted.key, "dtype": wanted.half}, wanted.roofline(wanted.half)
+
+
+# --- An instrument: a layer sharded over a slice, and the network's roof over it -----------------
+
+SLICES: Mapping[str, Any] = {
+    "v5e": "16x16",
+    "v5p": "4x4x4",
+    "v6e": "16x16",
+    "v7x": "4x4x4",
+    "h100": 8,
+    "h200": 8,
+    "b200": 8,
+}
+"""The choices of the instrument: a slice or a host of each chip."""
+
+D_MODEL, D_FF = 8192, 28672
+DTYPE = "bf16"
+
+
+def sharding(chip: str = "v5e", tensor: int = 1, tokens: int = 256) -> Element:
+    """Return an instrument: a feed-forward layer sharded over a slice, under the network's roof.
+
+    It shows attainable FLOP/s and the bound over tokens per chip, in bf16, at published ceilings
+    and without latencies, as `training.layer`. The layer's other width is 8192, which doesn't
+    change the bound.
+
+    Parameters
+    ----------
+    chip : str
+        One of `SLICES`.
+    tensor : int
+        Chips that split the width, a power of two; the others share the weights.
+    tokens : int
+        Tokens per chip.
+
+    Raises
+    ------
+    BadValue, UnknownName
+        No such chip; a number of chips that doesn't divide the slice.
+
+    Examples
+    --------
+    >>> sharding("v5e").kind
+    'sharding'
+    """
+    name = name_of("chip", chip, SLICES)
+    place = network.topology(name, SLICES[name])
+    if tensor not in _shardings(place):
+        raise BadValue(f"tensor must be one of {_shardings(place)}, got {shown(tensor)}")
+    rows = [_row(place, ways, tokens, D_FF) for ways in _shardings(place)]
+    at = rows[_shardings(place).index(tensor)]
+    plain = (
+        f"{place.chips} {place.chip.name}, {at['mesh']}, {tokens} tokens a chip, width {D_FF}: "
+        f"bound by {at['bound']}, at most {at['of the peak']} of the peak"
+    )
+    start = {"chip": name, "tensor": str(tensor), "tokens": tokens, "inner": D_FF}
+    places = {one: _place(network.topology(one, shape)) for one, shape in SLICES.items()}
+    title = "Drag until the roof breaks"
+    return instrument("sharding", title, start, plain, rows, places=places, model=D_MODEL)
+
+
+def _shardings(place: Topology) -> list[int]:
+    """Return the numbers of chips that can split the width: powers of two."""
+    return [2**power for power in range(place.chips.bit_length())]
+
+
+def _mesh(place: Topology, tensor: int) -> dict[str, Any]:
+    return place.mesh({"fsdp": place.chips // tensor, "tensor": tensor})
+
+
+def _row(place: Topology, tensor: int, tokens: int, d_ff: int) -> dict[str, Any]:
+    """Return a sharding's row of the fallback table."""
+    mesh = _mesh(place, tensor)
+    one = training.layer(place, mesh, tokens=tokens, d_model=D_MODEL, d_ff=d_ff)
+    return {
+        "mesh": f"{place.chips // tensor} FSDP × {tensor} tensor",
+        "matmuls": si(one.products, "s"),
+        "weights": si(one.gathers, "s"),
+        "sums": si(one.sums, "s"),
+        "bound": one.bound,
+        "of the peak": percent(one.products / one.seconds),
+    }
+
+
+def _place(place: Topology) -> dict[str, Any]:
+    """Return the script's data of a slice: see assets/network.js."""
+    shape = "×".join(str(n) for n in place.shape)
+    return {
+        "title": f"{place.chip.name.split()[1]}, {shape}",
+        "chips": place.chips,
+        "peak": place.chip.peak(DTYPE).value,
+        "bits": BITS[DTYPE],
+        "cuts": [_cut(place, tensor) for tensor in _shardings(place)],
+    }
+
+
+def _cut(place: Topology, tensor: int) -> dict[str, float]:
+    """Return a mesh, the seconds per byte of its exchanges, and whether they share links."""
+    mesh, many = _mesh(place, tensor), 2.0**30
+    gathered, split = network.all_gather(many, mesh["fsdp"]), mesh["tensor"]
+    back = network.reduce_scatter(many, split).transfer
+    return {
+        "fsdp": place.chips // tensor,
+        "tensor": tensor,
+        "gather": gathered.transfer / many,
+        "sums": (network.all_gather(many, split).transfer + back) / many,
+        "shared": network.axes.share_links(mesh["fsdp"], split),
+    }
+
+
+# --- The instrument for a reader's own kernel: counts, shapes, or the text of a compiled program -
+
+YOUR_KERNEL: dict[str, Any] = {
+    **{"peak": 1000, "memory": 3000, "flops": 1e12, "bytes": 1e10},
+    **{"m": 512, "n": 8192, "k": 8192},
+    **{"elements": 2**28, "reads": 2, "writes": 1, "each": 1},
+    **{"batch": 4, "heads": 32, "kvHeads": 8, "queries": 2048, "keys": 2048, "dim": 128},
+    "causal": "yes",
+}
+"""The initial values of the fields, for every kind of kernel."""
+
+
+def your_kernel() -> Element:
+    """Return an instrument: a reader's kernel under the roof of any chip, with a verdict.
+
+    It takes FLOPs and bytes, or the shape of a matmul, of an elementwise kernel or of attention.
+    The verdict names its assumptions.
+
+    Examples
+    --------
+    >>> your_kernel().kind
+    'your-kernel'
+    """
+    chosen, roof = start_of("h100")
+    start = {**YOUR_KERNEL, **chosen, "kind": "matmul"}
+    m, n, k = (YOUR_KERNEL[side] for side in "mnk")
+    job = work.matmul(m, n, k, start["dtype"])
+    verdict = verdicts.verdict(job, "h100", name=f"{m} × {n} × {k} matmul")
+    rows = [matmul_row(roof, start["dtype"], side) for side in (128, 512, 1024, 2048, 8192)]
+    floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
+    plain = (
+        f"{repr(verdict).strip('<>')}. Square ones, N × N × N, on {roof.name}, published ceilings"
+    )
+    more: dict[str, Any] = {"floors": floors, "laws": _laws()}
+    return instrument("your-kernel", "Your chip, your kernel", start, plain, rows, **more)
+
+
+def _laws() -> dict[str, dict[str, list[float]]]:
+    """Return the constants of each chip's law of matmuls by data type, shapes and median error."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for law in laws_of("matmul"):
+        numbers = [law.start, law.compute, law.memory, law.corner, law.step]
+        found.setdefault(law.chip, {})[law.dtype] = [*numbers, law.shapes, law.law.median]
+    return found

@@ -1,0 +1,623 @@
+"""Collectives: the bytes and steps of each on its axes, and their time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from roofline.network.axes import OUTER, Axis, Load, Protocol, axes_of
+from roofline_helpers.common.checks import BadValue, name_of, single, whole
+from roofline_helpers.common.show import Facts, si
+
+LoadOf: TypeAlias = Callable[[float, tuple[Axis, ...]], Load]
+"""A function from bytes and one network's axes to a collective's load."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The part of a collective that one network carries.
+
+    `latency` and `transfer` are seconds, `link_bytes` the bytes over the busiest link one way, and
+    `steps` the number of sequential steps.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> all_gather(2**20, topology("v5e", "4x4")["x"]).phases[0].network
+    'ici'
+    """
+
+    network: str
+    axes: tuple[Axis, ...]
+    algorithm: str
+    link_bytes: float
+    steps: int
+    latency: float
+    transfer: float
+
+
+@dataclass(frozen=True, repr=False)
+class Collective(Facts):
+    """A collective on axes: its bytes and its time.
+
+    Networks work as a pipeline, so the transfer is that of the slowest; their latencies add up.
+    `phases` are the parts of single networks: `network`, `axes`, `algorithm`, `link_bytes` on the
+    busiest link one way, the number of sequential `steps`, and the seconds of `latency` and
+    `transfer`.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> all_reduce(2**20, topology("v5e", "4x4")["x", "y"]).bound
+    'bandwidth'
+    """
+
+    kind: str
+    nbytes: float
+    axes: tuple[Axis, ...]
+    phases: tuple[Phase, ...]
+
+    def _title(self) -> str:
+        return self.kind
+
+    def _facts(self) -> dict[str, str]:
+        over = " × ".join(f"{axis.name} ({axis.kind} of {axis.size})" for axis in self.axes)
+        return {
+            "bytes": si(self.nbytes, "B"),
+            "over": f"over {over or 'one device'}",
+            "link": f"{si(self.link_bytes, 'B')} on the busiest link",
+            "time": f"{si(self.seconds, 's')} ({self.bound}-bound)",
+        }
+
+    @property
+    def devices(self) -> int:
+        """Devices that take part."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @property
+    def latency(self) -> float:
+        """Seconds of its steps, for any size."""
+        return sum(phase.latency for phase in self.phases)
+
+    @property
+    def transfer(self) -> float:
+        """Seconds of its bytes."""
+        return max((phase.transfer for phase in self.phases), default=0.0)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in all – latency + transfer."""
+        return self.latency + self.transfer
+
+    @property
+    def bound(self) -> str:
+        """The larger part of the time – "latency" or "bandwidth"."""
+        return "latency" if self.latency > self.transfer else "bandwidth"
+
+    @property
+    def link_bytes(self) -> float:
+        """Bytes that cross the busiest link of the slowest network, one way."""
+        slowest = max(self.phases, key=lambda phase: phase.transfer, default=None)
+        return slowest.link_bytes if slowest else 0.0
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A collective of a step: its role, its count, and whether compute can hide it.
+
+    `hidden` is whether the next operation can start without it: weights can be gathered ahead and
+    gradients reduced later, but activations are needed at once. `least` are the collectives that
+    must be sent in any case, if the plan sends more: only they count in a bound.
+
+    Examples
+    --------
+    >>> from roofline import network, training
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> one = training.step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192).exchanges[0]
+    >>> one.role, one.hidden
+    ('fsdp', True)
+    """
+
+    role: str
+    what: str
+    count: float
+    collective: Collective
+    hidden: bool = False
+    least: tuple[Collective, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all `count` of them, one after the other."""
+        return self.count * self.collective.seconds
+
+
+def all_gather(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
+    """Return the time of an all-gather: every device ends with the whole of a sharded array.
+
+    A ring of n sends each shard both ways round, in ⌊n/2⌋ steps and V (n−1)/2n bytes per link one
+    way; on a line of n, n−1 shards cross the last link. Several axes of a torus share the bytes, so
+    that a device receives V (1−1/N) over all its links at once. A device at a switch receives as
+    much over all its links.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes V of the whole array, as each device has it in the end.
+    over : Axis or axes
+        Of `topology(...)["x", "y"]` or `topology(...).mesh(...)["data"]`.
+
+    Raises
+    ------
+    BadType, BadValue
+        Not a positive number of bytes; not axes.
+
+    Source: jax-ml/scaling-book, "Sharded matrices"; R. Thakur et al., IJHPCA 19(1), 2005.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> f"{all_gather(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
+    '635 µs'
+    """
+    return _timed("all-gather", nbytes, over, _passed_on)
+
+
+def reduce_scatter(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
+    """Return the time of a reduce-scatter: arrays of all devices are added, each gets a shard.
+
+    The reverse of an all-gather: the same bytes and steps.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes of the array on each device.
+    over
+        As in `all_gather`; the same errors and sources.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> f"{reduce_scatter(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
+    '635 µs'
+    """
+    return _timed("reduce-scatter", nbytes, over, _passed_on)
+
+
+def all_reduce(
+    nbytes: Any, over: Axis | Iterable[Axis], *, algorithm: str | None = None
+) -> Collective:
+    """Return the time of an all-reduce: arrays of all devices are added, each gets the sum.
+
+    "ring" is a reduce-scatter and an all-gather: twice the bytes and steps of either. "tree" sends
+    twice the array up and down a binary tree in 2 ⌈log₂ n⌉ steps: for costly steps, between hosts.
+    "one-shot" sends the whole array to every device in one step, (n−1) V bytes: for small arrays.
+    "two-shot" sends each device its shard of every array, then the sums to all: two steps, the
+    ring's bytes. With "nvls" (NVLink SHARP) the switch adds and copies, so that every device sends
+    and receives at least V once; NCCL's moves V (1+1/n). "custom" is the fastest measured kernel of
+    a serving library, which takes a fraction of NCCL's time for the small arrays of a decode step.
+    If none was measured, or none is faster, it is the usual algorithm.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes of the array on each device.
+    over
+        As in `all_gather`; the same errors and sources.
+    algorithm : {"ring", "tree", "one-shot", "two-shot", "nvls", "custom"}, optional
+        If not given the fastest of those that libraries choose among: "ring", between hosts
+        "tree", and "nvls" where the axis has multicast.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> f"{all_reduce(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
+    '1270 µs'
+    """
+    if algorithm is not None:
+        algorithm = name_of("algorithm of all-reduce", algorithm, (*REDUCTIONS, "custom"))
+    usual = _timed("all-reduce", nbytes, over, REDUCTIONS.get(algorithm or ""))
+    own = [(each.startup, usual.nbytes / each.rate) for each in _custom(usual.axes)]
+    if algorithm != "custom" or not own or sum(min(own, key=sum)) >= usual.seconds:
+        return usual
+    latency, transfer = min(own, key=sum)
+    [phase] = usual.phases
+    phase = replace(phase, algorithm="custom", steps=1, latency=latency, transfer=transfer)
+    return replace(usual, phases=(phase,))
+
+
+def _custom(axes: tuple[Axis, ...]) -> tuple[Protocol, ...]:
+    if len(axes) != 1:
+        return ()
+    return axes[0].custom.get(axes[0].size, ())
+
+
+def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
+    """Return the time of an all-to-all: each device sends every other one a part of its array.
+
+    On a torus messages take the shortest way, axis after axis: a ring's links carry V n / 8N bytes
+    (n even), a line's middle link V n / 4N. At a switch a device sends (1−1/N) of what it has.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes V of the whole array, of which each device holds a 1/N share.
+    over
+        As in `all_gather`; the same errors and sources.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> f"{all_to_all(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
+    '90 µs'
+    """
+
+    def load(v: float, axes: tuple[Axis, ...]) -> Load:
+        n = _size(axes)
+        link_bytes = max(_crossing(v, axis, n) for axis in axes)
+        return Load("ring", link_bytes, _steps(axes), own=v / n**2, to="each")
+
+    return _timed("all-to-all", nbytes, over, load)
+
+
+def permute(nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1) -> Collective:
+    """Return the time of a cyclic permute: each device sends to the one `hops` further along.
+
+    A ring takes the shorter way round, min(hops, n−hops) messages on each link; on a line the last
+    devices send back to the first. At a switch it is one step.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes that each device sends.
+    over : Axis
+        One axis.
+    hops : int
+        How far, from 1 to n − 1.
+
+    Raises
+    ------
+    BadType, BadValue
+        As `all_gather`; several axes; as many hops as devices, or more.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> f"{permute(2**26, topology('v5e', '4x4')['x']).seconds * 1e6:.0f} µs"
+    '1345 µs'
+    """
+    far = whole("hops", hops)
+    axes = axes_of(over)
+    if len(axes) > 1:
+        raise BadValue(f"permute runs along one axis, got {', '.join(a.name for a in axes)}")
+    if axes and far >= axes[0].size:
+        raise BadValue(f"hops must be under the axis's {axes[0].size}, got {far}")
+
+    def load(v: float, group: tuple[Axis, ...]) -> Load:
+        [axis] = group
+        near = min(far, axis.size - far)
+        if axis.kind in ("switch", "mesh"):
+            return Load("ring", v, 1, to="one")
+        steps = near if axis.kind == "ring" else max(far, axis.size - far)
+        return Load("ring", near * v * axis.stride, steps * axis.stride, to="one")
+
+    return _timed("permute", nbytes, axes, load)
+
+
+def send(nbytes: Any, over: Axis) -> Collective:
+    """Return the time to send an array to the next device of an axis, without other traffic.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes.
+    over : Axis
+        One axis.
+
+    Raises
+    ------
+    BadType, BadValue
+        As `all_gather`.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> one = send(2 * 8 * 128 * 8192, topology("v5e", "4x4")["x"][0])
+    >>> f"{one.latency * 1e6:.0f} µs, then {one.transfer * 1e6:.0f} µs"
+    '1 µs, then 336 µs'
+    """
+    steps = 1 if over.kind in ("switch", "mesh") else over.stride
+
+    def load(v: float, axes: tuple[Axis, ...]) -> Load:
+        return Load("ring", v, steps, to="one")
+
+    return _timed("send", nbytes, over, load)
+
+
+def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
+    """Return lines in the size: the lowest at each size is the time of an all-reduce.
+
+    Each line is an algorithm and protocol, as seconds at size 0 and seconds per byte. Lines that
+    another one beats at every size are left out. Serving libraries' own kernels are included.
+
+    Parameters
+    ----------
+    over : Axis or axes
+        As in `all_gather`, of one network.
+
+    Raises
+    ------
+    BadValue
+        Axes of several networks.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> found = lines(topology("h100", 8, ceilings="reached").fast)
+    >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / each:.0f} GB/s" for start, each in found]
+    ['3.2 µs + V / 44 GB/s', '8.1 µs + V / 194 GB/s']
+    """
+    axes = axes_of(over)
+    networks = {axis.network for axis in axes}
+    if len(networks) > 1:
+        raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
+    costs = {(each.startup, 1 / each.rate) for each in _custom(axes)}
+    for protocol in axes[0].protocols if axes else ():
+        alone = [replace(axis, protocols=(protocol,), whole=None) for axis in axes]
+        for load in _usual(axes[0].network, axes):
+            one = _timed("all-reduce", 1, alone, load)
+            costs.add((one.latency, one.transfer))
+
+    def beaten(cost: tuple[float, float]) -> bool:
+        others = costs - {cost}
+        return any(start <= cost[0] and transfer <= cost[1] for start, transfer in others)
+
+    return sorted(cost for cost in costs if not beaten(cost))
+
+
+def distinct(places: float, copies: float) -> float:
+    """Return the expected number of distinct places hit by k random copies: n (1 − (1 − 1/n)ᵏ).
+
+    For instance the number of chips that a token with k experts is sent to.
+
+    Examples
+    --------
+    >>> round(distinct(4, 8), 2)
+    3.6
+    """
+    return places * (1 - math.pow(1 - 1 / places, copies))
+
+
+def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective, ...]:
+    """Return the least traffic on each axis to send every device's array to `active` others.
+
+    A token is sent to its experts this way, which may be on any device: once to each other host or
+    slice that holds any of them, and from there once to each position along an axis.
+    `all_to_all` of `active` copies sends more.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes of a device's array.
+    active : float
+        Number of random destinations.
+    over : axes
+        As in `all_gather`; the same errors.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> [round(each.link_bytes, 2) for each in copies(1, 8, topology("b200", 32).axes)]
+    [2.7, 4.25]
+    """
+    axes = sorted(axes_of(over), key=lambda each: each.links)
+    hosts = math.prod(axis.size for axis in axes if axis.network in OUTER)
+    found = []
+    for _, group in groupby(axes, key=lambda each: each.links):
+        parts = tuple(group)
+        n = _size(parts)
+        met = distinct(n, active)
+        if parts[0].network not in OUTER:
+            own = distinct(hosts * n, active) / hosts
+            others = (hosts - 1) * (own - distinct(hosts, active) / hosts)
+            met = own + others / (1 - 1 / n)
+        found.append(all_gather(nbytes * met, parts))
+    return tuple(found)
+
+
+def least_busy(transfers: Iterable[Transfer]) -> float:
+    """Return a lower bound on the seconds in which links carry these transfers, without latency.
+
+    Phases share their links, and one with several axes may leave some of them to others. That is a
+    linear program; the bound is from its dual, with each phase's links as weights in turn.
+
+    Parameters
+    ----------
+    transfers : iterable of Transfer
+        Gathers and reductions, which may take any of their links.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> x, y = topology("v5e", "16x16").axes
+    >>> one, both = (Transfer("", "", 1, all_gather(1e9, over)) for over in ([x], [x, y]))
+    >>> alone = one.collective.transfer, both.collective.transfer
+    >>> seconds = *alone, least_busy([one, both])
+    >>> ", ".join(f"{1e3 * each:.1f} ms" for each in seconds)
+    '9.4 ms, 5.0 ms, 9.7 ms'
+    """
+    loads = [
+        (lanes_of(phase.axes), transfer.count * phase.transfer)
+        for transfer in transfers
+        for collective in transfer.least or (transfer.collective,)
+        for phase in collective.phases
+    ]
+
+    def beside(lanes: dict[str, float], links: dict[str, float]) -> float:
+        share = min(links.get(name, 0.0) / lane for name, lane in lanes.items())
+        return share * sum(lanes.values()) / sum(links.values())
+
+    return max(
+        (sum(t * beside(lanes, links) for lanes, t in loads) for links, _ in loads), default=0.0
+    )
+
+
+COLLECTIVES: dict[str, Callable[..., Collective]] = {
+    "all-gather": all_gather,
+    "reduce-scatter": reduce_scatter,
+    "all-reduce": all_reduce,
+    "all-to-all": all_to_all,
+    "permute": permute,
+}
+
+
+def collective(kind: str, nbytes: Any, over: Axis | Iterable[Axis], **options: Any) -> Collective:
+    """Return a collective by its name, one of `COLLECTIVES`; raise as its own function.
+
+    Raises
+    ------
+    UnknownName
+        No such collective.
+
+    Examples
+    --------
+    >>> from roofline.network import topology
+    >>> collective("all-gather", 2**26, topology("v5e", "4x4")["x"]).kind
+    'all-gather'
+    """
+    aliases = {"collective-permute": "permute", "ppermute": "permute", "psum": "all-reduce"}
+    aliases |= {"psum-scatter": "reduce-scatter"}
+    return COLLECTIVES[name_of("collective", kind, COLLECTIVES, aliases)](nbytes, over, **options)
+
+
+# --- bytes and steps --------------------------------------------------------------------------
+
+
+def _size(axes: Iterable[Axis]) -> int:
+    return math.prod(axis.size for axis in axes)
+
+
+def _switched(axes: Iterable[Axis]) -> bool:
+    return any(axis.kind == "switch" for axis in axes)
+
+
+def _only_switch(algorithm: str, axes: Iterable[Axis]) -> None:
+    if not _switched(axes):
+        raise BadValue(f"{algorithm} needs a switch, got {', '.join(map(repr, axes))}")
+
+
+def _gathered(v: float, axes: tuple[Axis, ...]) -> float:
+    """Return the bytes on each link when every device receives all of V but its own share."""
+    lanes = 1.0 if _switched(axes) else sum(lanes_of(axes).values())
+    return v * (1 - 1 / _size(axes)) / lanes
+
+
+def lanes_of(axes: Iterable[Axis]) -> dict[str, float]:
+    """Return the lanes by axis: parts of one axis share its links."""
+    lanes: dict[str, float] = {}
+    for axis in axes:
+        lanes[axis.links] = max(axis.lanes, lanes.get(axis.links, 0.0))
+    return lanes
+
+
+def _passed_on(v: float, axes: tuple[Axis, ...]) -> Load:
+    """Return the load of shards passed around until all devices have them, the own one copied."""
+    return Load("ring", _gathered(v, axes), _steps(axes), own=v / _size(axes))
+
+
+def _steps(axes: tuple[Axis, ...]) -> int:
+    return _size(axes) - 1 if _switched(axes) else sum(axis.steps for axis in axes)
+
+
+def _ring(v: float, axes: tuple[Axis, ...]) -> Load:
+    n = _size(axes)
+    return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), 2 * v / n)
+
+
+def _tree(v: float, axes: tuple[Axis, ...]) -> Load:
+    _only_switch("tree", axes)
+    return Load("tree", 2 * v, 2 * math.ceil(math.log2(_size(axes))))
+
+
+def _one_shot(v: float, axes: tuple[Axis, ...]) -> Load:
+    n = _size(axes)
+    steps = 1 if _switched(axes) else _steps(axes)
+    return Load("one-shot", _gathered(n * v, axes), steps, own=n * v)
+
+
+def _two_shot(v: float, axes: tuple[Axis, ...]) -> Load:
+    steps = 2 if _switched(axes) else 2 * _steps(axes)
+    return Load("two-shot", 2 * _gathered(v, axes), steps, own=v + v / _size(axes))
+
+
+def _nvls(v: float, axes: tuple[Axis, ...]) -> Load:
+    if not all(axis.multicast for axis in axes):
+        raise BadValue("NVLS needs a switch with multicast: topology(..., multicast=True)")
+    n = _size(axes)
+    return Load("nvls", min(v, 2 * v * (n - 1) / n), 2)
+
+
+REDUCTIONS: dict[str, LoadOf] = {
+    "ring": _ring,
+    "tree": _tree,
+    "one-shot": _one_shot,
+    "two-shot": _two_shot,
+    "nvls": _nvls,
+}
+"""The load of each all-reduce algorithm on the links."""
+
+
+def _crossing(v: float, axis: Axis, devices: int) -> float:
+    """Return the bytes on the busiest link of an axis in an all-to-all among `devices`."""
+    n = axis.size
+    if axis.kind == "switch":
+        return v / devices * (1 - 1 / devices)
+    if axis.kind == "mesh":
+        return v / devices / n
+    if axis.kind == "ring":
+        return v * (n**2 // 4) / n / (2 * devices) * axis.stride
+    return v * (n // 2) * (-(-n // 2)) / n / devices * axis.stride
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+def _timed(kind: str, nbytes: Any, over: Axis | Iterable[Axis], load: LoadOf | None) -> Collective:
+    """Return a collective with the time of each network's part of it.
+
+    Without a load it is an all-reduce by the fastest of the usual algorithms.
+    """
+    v, axes = single("nbytes", nbytes), axes_of(over)
+    phases = []
+    inside = 1
+    for network, group in groupby(_inside_out(axes), key=lambda each: each.network):
+        members = tuple(group)
+        part = v if kind in ("permute", "send") else v / inside
+        if kind == "all-to-all":  # each group exchanges the whole share of its devices
+            part = v * _size(members) / _size(axes)
+        ways = [load] if load else _usual(network, members)
+        found = [_phase(network, members, way(part, members)) for way in ways]
+        phases.append(min(found, key=lambda phase: phase.latency + phase.transfer))
+        inside *= _size(members)
+    return Collective(kind, v, axes, tuple(phases))
+
+
+def _inside_out(axes: tuple[Axis, ...]) -> list[Axis]:
+    """Return axes by network, the fast ones inside first."""
+    return sorted(axes, key=lambda each: (each.network in OUTER, each.network != "core"))
+
+
+def _usual(network: str, axes: tuple[Axis, ...]) -> list[LoadOf]:
+    """Return the usual algorithms of an all-reduce: those that libraries choose among."""
+    names = ["ring"]
+    names += ["nvls"] if all(axis.multicast for axis in axes) else []
+    names += ["tree"] if network in OUTER else []
+    return [REDUCTIONS[name] for name in names]
+
+
+def _phase(network: str, axes: tuple[Axis, ...], load: Load) -> Phase:
+    """Return one network's part with the protocol that is fastest for it."""
+    times = [protocol.times(load) for protocol in axes[0].protocols]
+    return Phase(network, axes, load.algorithm, load.link_bytes, load.steps, *min(times, key=sum))

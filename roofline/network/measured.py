@@ -1,0 +1,125 @@
+"""Measured collectives of GPUs in one host: their laws, and those like a given one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from roofline.network.collectives import Collective, Phase
+from roofline_helpers.chips import Chip
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import UnknownName
+from roofline_helpers.common.show import si
+from roofline_helpers.measured.law import Law, laws_of
+from roofline_helpers.measured.tables import group
+
+MOST_DEVICES = 8
+"""The most GPUs of one host among which collectives were measured."""
+SAME_GPU = {"gb300": "b300"}
+"""Chips without measured kernels, each with the chip whose laws predict its whole steps."""
+COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
+
+
+def by_law(one: Collective, chip: Chip) -> Collective:
+    """Return a collective with the law's seconds for its part over the links of one host.
+
+    Collectives without a law are unchanged: other networks and algorithms, over `MOST_DEVICES`.
+
+    Examples
+    --------
+    >>> from roofline.network import all_reduce, topology
+    >>> place = topology("h100", 8, ceilings="reached")
+    >>> small = all_reduce(2**13, place.fast)
+    >>> by_law(small, place.chip).seconds < 0.7 * small.seconds
+    True
+    """
+
+    def phase_by_law(phase: Phase) -> Phase:
+        law = law_of_exchange(one.kind, chip)
+        (axis, *more) = phase.axes
+        ring = phase.network == "nvlink" and phase.algorithm == "ring" and not more
+        if law is None or not ring or axis.size > MOST_DEVICES:
+            return phase
+        latency = law.time(0.0, 0.0, axis.size - 1)
+        transfer = exchange_seconds(law, chip, phase.link_bytes, axis.size) - latency
+        return replace(phase, latency=latency, transfer=transfer)
+
+    return replace(one, phases=tuple(map(phase_by_law, one.phases)))
+
+
+def law_of_exchange(kind: str, chip: Chip) -> Law | None:
+    """Return the law of a collective over the links of one host; None where none was fitted."""
+    on = {law.chip: law for law in laws_of(kind) if law.dtype == "fp16"}
+    return on.get(SAME_GPU.get(chip.key, chip.key))
+
+
+def exchange_seconds(law: Law, chip: Chip, link_bytes: float, devices: int) -> float:
+    """Return the law's seconds of a collective in which a device sends so many bytes."""
+    link = chip.links["nvlink"]
+    return float(law.time(0.0, link_bytes / (link.count * link.rate.value), devices - 1))
+
+
+def exchange_beside(
+    kind: str, size: float, devices: int, chip: str | Chip, seconds: float
+) -> str | None:
+    """Return a line on measured collectives of about these bytes over as many GPUs, if there are.
+
+    Parameters
+    ----------
+    kind : str
+        "all-reduce", "all-gather", …
+    size : float
+        Bytes of the whole array.
+    devices : int
+        GPUs of one host.
+    chip : str or Chip
+        As in `typical`.
+    seconds : float
+        Time of the one that they are held against.
+    """
+    found = []
+    for family, whose in (
+        ("collective", "NCCL"),
+        ("custom_all_reduce", "a serving library's own kernel"),
+    ):
+        sizes, times = _exchanges(family, kind, devices, chip)
+        if len(sizes) and sizes.min() <= size <= sizes.max():
+            middle = np.exp(np.interp(np.log(size), np.log(sizes), np.log(times)))
+            found.append(f"{si(float(middle), 's')} by {whose}")
+    if not found:
+        return None
+    measured = f"measured {kind}s of {si(size, 'B')} over {devices} GPUs take {', '.join(found)}"
+    return f"{measured}; this one moves bytes for {si(seconds, 's')}"
+
+
+def best_exchange(kind: str, devices: int, chip: str | Chip) -> float | None:
+    """Return the byte/s that a GPU sends, by the ring's count, in the best measured collective.
+
+    None without any of this kind over so many GPUs.
+    """
+    sizes, times = _exchanges("collective", kind, devices, chip)
+    sent = {"all-reduce": 2}.get(kind, 1) * sizes * (devices - 1) / devices
+    return float((sent / times).max()) if len(sizes) else None
+
+
+def _exchanges(family: str, kind: str, devices: int, chip: str | Chip) -> tuple[Any, Any]:
+    """Return bytes and seconds of the measured collectives of a kind, in ascending order."""
+    try:
+        key = chip_of(chip).key
+    except UnknownName:
+        return np.empty(0), np.empty(0)
+    rows = group(family, key, "fp16" if family == "collective" else "bf16")
+    wanted = (rows["op"] == _TABLED.get(kind, "")) & (rows["gpus"] == devices)
+    sizes, times = (rows[name][wanted].astype(float) for name in ("bytes", "seconds"))
+    order = np.argsort(sizes)
+    return sizes[order], times[order]
+
+
+_TABLED = {
+    "all-reduce": "all_reduce",
+    "all-gather": "all_gather",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "alltoall",
+}

@@ -1,0 +1,453 @@
+"""Topologies: slices of TPUs, hosts of GPUs, and several of them."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from itertools import count, product
+from typing import Any
+
+from roofline.network.axes import OUTER, Axis, Kind, Protocol, axes_of
+from roofline_helpers.chips import Chip
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import (
+    BadType,
+    BadValue,
+    UnknownName,
+    flag,
+    name_of,
+    shown,
+    whole,
+)
+from roofline_helpers.common.show import Facts, si
+
+CEILINGS = ("published", "reached")
+_AXIS_NAMES = "xyz"
+_SLICE = re.compile(r"(?:tpu[ -]?)?(v4|v5e|v5litepod|v5p|v6e|v7x|tpu7x)-(\d+)", re.IGNORECASE)
+_CORES = {"v4": 2, "v5p": 2, "v7x": 2}
+
+
+@dataclass(frozen=True, repr=False)
+class Topology(Facts):
+    """Chips and the axes that join them.
+
+    `shape` is that of one slice (TPUs) or the number of GPUs of one host. `axes` are those of the
+    fast network, followed by the slow one between slices or hosts. ``topology["x", "y"]`` gives
+    axes by name, as collectives take them.
+
+    Examples
+    --------
+    >>> topology("v5p", "4x4x4").chips
+    64
+    """
+
+    chip: Chip
+    shape: tuple[int, ...]
+    axes: tuple[Axis, ...]
+    ceilings: str
+
+    def _title(self) -> str:
+        shape = "x".join(str(n) for n in self.shape)
+        return f"{f'{self.slices} × ' if self.slices > 1 else ''}{self.chip.name} {shape}"
+
+    def _facts(self) -> dict[str, str]:
+        return {axis.name: repr(axis).strip("<>") for axis in self.axes} | {
+            "memory": si(self.memory, "B"),
+            "peak": si(self.flops(self.chip.half), "FLOP/s"),
+        }
+
+    def __getitem__(self, names: str | tuple[str, ...]) -> tuple[Axis, ...]:
+        named = {axis.name: axis for axis in self.axes}
+        asked = (names,) if isinstance(names, str) else names
+        return tuple(named[name_of(f"axis of {self._title()}", name, named)] for name in asked)
+
+    @property
+    def fast(self) -> tuple[Axis, ...]:
+        """The axes within a slice or a host."""
+        return tuple(axis for axis in self.axes if axis.network == self.axes[0].network)
+
+    @property
+    def members(self) -> int:
+        """Members of all axes together – chips, or JAX devices if the topology counts devices."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @property
+    def chips(self) -> int:
+        """The number of chips."""
+        return math.prod(axis.size for axis in self.axes if axis.network != "core")
+
+    @property
+    def slices(self) -> int:
+        """The number of slices, or hosts, of that shape."""
+        return self.chips // math.prod(self.shape)
+
+    @property
+    def memory(self) -> float:
+        """Bytes of all chips' main memory."""
+        return self.members * self.chip.memory["hbm"].capacity.value
+
+    def flops(self, dtype: Any = "bf16") -> float:
+        """Return the peak of all chips, FLOP/s; raise as `Chip.peak`."""
+        return self.members * self.chip.peak(dtype).value
+
+    def mesh(self, axes: Mapping[str, Any]) -> dict[str, tuple[Axis, ...]]:
+        """Lay the axes of a logical mesh, as JAX has them, onto those of the network.
+
+        Parameters
+        ----------
+        axes : mapping of str to int or to names
+            Size of each logical axis, outermost first; or the network's axes that it runs over
+            (names, or an `Axis` and its parts), for all of them. Sizes are laid out from the last
+            to the first, so that the last has the fastest links: inside a slice or a host as far
+            as it goes, on whole axes where sizes allow it, else on the tile with the most links.
+
+        Returns
+        -------
+        dict of str to tuple of Axis
+            Axes for the collectives.
+
+        Raises
+        ------
+        BadType, BadValue, UnknownName
+            Sizes whose product isn't the number of chips; no such axis; an axis twice.
+
+        Examples
+        --------
+        >>> pod = topology("v5e", "16x16")
+        >>> pod.mesh({"data": 64, "tensor": 4})["tensor"]
+        (<axis x[:2]: line of 2 over ici, 50 GB/s>, <axis y[:2]: line of 2 over ici, 50 GB/s>)
+
+        Four in a row instead, with parts of axes:
+
+        >>> x, y = pod.axes
+        >>> pod.mesh({"data": (x, y.outer(4)), "tensor": y.inner(4)})["tensor"]
+        (<axis y[:4]: line of 4 over ici, 50 GB/s>,)
+        """
+        if not isinstance(axes, Mapping) or not axes:
+            raise BadType(f"a mesh must be a mapping of axes to sizes or names, got {shown(axes)}")
+        if all(isinstance(value, int | float) for value in axes.values()):
+            sizes = {name: whole(f"size of {name}", value) for name, value in axes.items()}
+            return _laid_out(sizes, self)
+        laid = {
+            name: tuple(
+                each if isinstance(each, Axis) else self[each][0]
+                for each in ((value,) if isinstance(value, (str, Axis)) else value)
+            )
+            for name, value in axes.items()
+        }
+        axes_of(each for group in laid.values() for each in group)
+        return laid
+
+
+def topology(
+    chip: Any,
+    shape: Any = None,
+    *,
+    slices: int = 1,
+    ceilings: str = "published",
+    multicast: bool | None = None,
+    cores: bool = False,
+) -> Topology:
+    """Return the topology of a slice, of a host of GPUs, or of several.
+
+    Parameters
+    ----------
+    chip : str, Chip or jax.Device
+        As `roofline_helpers.chip` takes it, or the cloud's name of a slice: "v5p-64" is a 2x4x4.
+    shape : str, int or sequence of int, optional
+        A TPU slice as "4x4x4", or as a number of chips in the vendor's usual shape. For GPUs their
+        number: more than one host has are spread evenly over several. By default a whole pod or
+        host.
+    slices : int
+        Slices, or hosts, of that shape, joined by the data-centre network.
+    ceilings : {"published", "reached"}
+        The vendor's rates, or those of measured curves (`data/network.toml`). Unmeasured networks
+        keep the published rates.
+    multicast : bool, optional
+        Whether a switch that can copy and add does so. By default yes for "published", as a bound
+        must assume, and no for "reached".
+    cores : bool
+        Whether members are JAX devices, of which a v7x chip is two: adds an axis "core" of the two,
+        and halves their shares of links. The link between the two has no published rate, so it
+        takes no time.
+
+    Raises
+    ------
+    UnknownName
+        No such chip or ceilings; a chip without known links.
+    BadType, BadValue
+        A shape that no pod holds.
+
+    Examples
+    --------
+    >>> topology("v6e", 8).shape, topology("h100", 256).slices, topology("v5p-64").chips
+    ((2, 4), 32, 32)
+    """
+    chip, shape = slice_of(chip) if shape is None else (chip, shape)
+    device = chip_of(chip)
+    if device.key not in _wiring():
+        allowed = ", ".join(_wiring())
+        raise UnknownName(f"{device.name} has no links that are known. Allowed: {allowed}")
+    ceilings = name_of("ceilings", ceilings, CEILINGS)
+    switched = ceilings == "published" if multicast is None else flag("multicast", multicast)
+    wiring = _wiring()[device.key]
+    outer = whole("slices", slices)
+    pod = tuple(wiring["pod"])
+    if wiring["kind"] == "torus":
+        sizes = _torus_shape(shape, pod, device)
+        kinds = _torus_kinds(sizes, wiring["wrap"])
+        names = list(_AXIS_NAMES)
+    else:
+        chips = math.prod(pod) if shape is None else whole("shape", shape)
+        domains = _domains(chips, pod[0])
+        if outer * domains > 1 and "outer" not in wiring:
+            raise BadValue(
+                f"at most {pod[0]} chips of {device.name}: nothing is published of the network "
+                "between its hosts or NVLink domains"
+            )
+        outer *= domains
+        sizes, kinds = (chips // domains,), [wiring["kind"]]
+        names = [wiring["link"]]
+    inside = device.devices if flag("cores", cores) else 1
+    device = device.per_device() if inside > 1 else device
+    protocols = _protocols(device, wiring["link"], ceilings, wiring["kind"])
+    cast = wiring.get("multicast", False) and switched
+    custom = _custom(device) if ceilings == "reached" else {}
+    axes = [
+        Axis(name, size, kind, wiring["link"], protocols, multicast=cast, custom=custom)
+        for name, size, kind in zip(names, sizes, kinds, strict=False)
+    ]
+    if outer > 1:
+        axes.append(_outer_axis(device, wiring, outer, ceilings))
+    if inside > 1:
+        axes.append(Axis("core", inside, "switch", "core", (Protocol(math.inf),)))
+    return Topology(device, sizes, tuple(axes), ceilings)
+
+
+def slice_of(name: Any) -> tuple[Any, str | None]:
+    """Return the chip and layout of a cloud's name of a slice: v6e-8 is a 2x4 of v6e.
+
+    The number counts chips of v5e and v6e, but TensorCores (two per chip) of v4, v5p and v7x.
+    Anything else is returned as it is, without a layout.
+
+    Raises
+    ------
+    BadValue
+        No slice has so many chips.
+    """
+    parts = _SLICE.fullmatch(name.strip()) if isinstance(name, str) else None
+    if parts is None:
+        return name, None
+    family = parts.group(1).lower()
+    key = {"v5litepod": "v5e", "tpu7x": "v7x"}.get(family, family)
+    cores = _CORES.get(key, 1)
+    chips, rest = divmod(int(parts.group(2)), cores)
+    if rest or chips < 1 or chips & (chips - 1):
+        below = 1 << max(chips.bit_length() - 1, 0)
+        near = f"{family}-{below * cores}, {family}-{2 * below * cores}"
+        raise BadValue(f"no slice {name!r} is known. Nearest: {near}. For others give a topology")
+    return key, usual_layout(chip_of(key), chips)
+
+
+def usual_layout(chip: Chip, chips: int) -> str:
+    """Return the usual layout of a number of TPU chips, as "2x4"; raise BadValue if none has it."""
+    shape = _torus_shape(chips, tuple(_wiring()[chip.key]["pod"]), chip)
+    return "x".join(str(n) for n in shape)
+
+
+def place_of(place: Any) -> Any:
+    """Return the topology of a cloud's name of a slice; any other place as it is."""
+    return place if slice_of(place)[1] is None else topology(place)
+
+
+def axes_of_roles(
+    place: Any, mesh: Any, roles: Sequence[str], most: Mapping[str, tuple[int, str]], model: str
+) -> dict[str, tuple[Axis, ...]]:
+    """Return the axes of each role of a mesh that uses every member of a topology.
+
+    Parameters
+    ----------
+    place : Topology
+    mesh : mapping of str to int or to axes
+        As `Topology.mesh` takes it, with roles as names.
+    roles : sequence of str
+        All roles, from the slowest links to the fastest.
+    most : mapping of str to (int, str)
+        The most parts into which each role can split the model, and the name of the parts.
+    model : str
+        Its name, for the error.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Not a topology; no such role; members left out; more devices than there is to split.
+    """
+    if not isinstance(place, Topology):
+        raise BadType(f"place must be a topology (network.topology), got {shown(place)}")
+    if not isinstance(mesh, Mapping):
+        raise BadType(f"mesh must be a mapping of roles to sizes or axes, got {shown(mesh)}")
+    asked = {name_of("role of a mesh axis", role, roles): size for role, size in mesh.items()}
+    laid = place.mesh({role: asked[role] for role in roles if role in asked})
+    size = {role: math.prod(axis.size for axis in axes) for role, axes in laid.items()}
+    if math.prod(size.values()) != place.members:
+        raise BadValue(f"the mesh must use all {place.members} members of {place!r}")
+    for role, (largest, what) in most.items():
+        if size.get(role, 1) > largest:
+            raise BadValue(
+                f"{role} parallelism over {size[role]} devices: {model} has {largest} {what}"
+            )
+    return laid
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = resources.files("roofline").joinpath("data", "network.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def _wiring() -> dict[str, Any]:
+    return dict(_data()["wiring"])
+
+
+def _domains(chips: int, most: int) -> int:
+    """Return the fewest hosts, or NVLink domains, that have the same number of chips each."""
+    domains = -(-chips // most)
+    if chips % domains == 0:
+        return domains
+
+    def even(step: int) -> int:
+        return next(n for n in count(chips, step) if n % -(-n // most) == 0)
+
+    raise BadValue(
+        f"{chips} chips can't be spread evenly over {domains} hosts of at most {most}. "
+        f"Nearest: {even(-1)}, {even(1)}"
+    )
+
+
+def _outer_axis(chip: Chip, wiring: Mapping[str, Any], size: int, ceilings: str) -> Axis:
+    link = wiring["outer"]
+    return Axis(link, size, "switch", link, _protocols(chip, link, ceilings, "switch"))
+
+
+def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protocol, ...]:
+    """Return the protocols of a link of a chip."""
+    wire = chip.links[link]
+    rate = float(wire) if kind == "switch" else wire.rate.value
+    hop = wire.latency.value if wire.latency else 0.0
+    reached = _data()["reached"].get(link) if ceilings == "reached" else None
+    if reached is None:
+        return (Protocol(rate, hop),)
+    begin = _data()["reached"]["startup"]
+    if "small_rate" not in reached:
+        return (Protocol(rate * reached["efficiency"], hop, begin),)
+    library = _data()["published"][link]
+    own = {"startup": begin, **reached, **library, **library.get(chip.key, {})}
+    exchange, later = (reached[f"{what}_startup"] - begin for what in ("exchange", "bulk"))
+    large = rate * own["efficiency"]
+    few = own["small_rate"] / (float(chip_of("h100").links[link]) * library["efficiency"])
+    share = chip.roofline(chip.half).bandwidth * own["own_share"]
+    small = Protocol(min(large, own["small_rate"]), own["step"], own["startup"], exchange)
+    bulk = Protocol(large, own["bulk_step"], own["startup"] + later, exchange, own_rate=share)
+    return tuple(
+        replace(each, peer_rate=few * each.rate, peer_limit=own["peer_limit"])
+        for each in (small, bulk)
+    )
+
+
+def _custom(chip: Chip) -> dict[int, tuple[Protocol, ...]]:
+    """Return the measured all-reduces of serving libraries, by number of GPUs."""
+    found = _data()["custom"].get(chip.key, {}).items()
+
+    def protocols(own: Any) -> tuple[Protocol, ...]:
+        return tuple(Protocol(rate, 0.0, begin) for begin, rate in own)
+
+    return {int(n): protocols(own) for n, own in found}
+
+
+def _torus_shape(shape: Any, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...]:
+    """Return the sizes of a slice's axes."""
+    if shape is None:
+        return pod
+    if isinstance(shape, str):
+        if not re.fullmatch(r"\d+(x\d+)*", shape.strip().lower()):
+            raise BadValue(f"a shape must be sizes joined by x, as 4x4x4, got {shown(shape)}")
+        sizes = [int(n) for n in shape.lower().split("x")]
+    elif isinstance(shape, int) and not isinstance(shape, bool):
+        sizes = _usual_shape(whole("shape", shape), len(pod))
+    elif isinstance(shape, Iterable):
+        sizes = [whole("shape", n) for n in shape]
+    else:
+        raise BadType(f"shape must be like '4x4x4', or a number of chips, got {shown(shape)}")
+    sizes += [1] * (len(pod) - len(sizes))
+    fits = len(sizes) == len(pod) and all(
+        1 <= size <= most for size, most in zip(sorted(sizes), sorted(pod), strict=True)
+    )
+    if not fits:
+        largest = "x".join(str(n) for n in pod)
+        raise BadValue(
+            f"a slice of {chip.name} is at most {largest}, {len(pod)} axes, got {shown(shape)}"
+        )
+    return tuple(sizes)
+
+
+def _usual_shape(chips: int, dimensions: int) -> list[int]:
+    """Return the vendor's shape of a number of chips: as near to a cube as powers of two allow."""
+    if chips & (chips - 1):
+        raise BadValue(f"{chips} chips have no usual shape: give one, as '4x4x4'")
+    power = chips.bit_length() - 1
+    exponents = sorted((power + i) // dimensions for i in range(dimensions))
+    return sorted((2**e for e in exponents), key=lambda n: (n == 1, n))
+
+
+def _torus_kinds(sizes: tuple[int, ...], wrap: str) -> list[Kind]:
+    """Return for each axis whether it is a ring or a line."""
+    if wrap == "cube":
+        return ["ring" if all(n % 4 == 0 for n in sizes) else "line"] * len(sizes)
+    return ["ring" if n == int(wrap) else "line" for n in sizes]
+
+
+def _laid_out(sizes: Mapping[str, int], on: Topology) -> dict[str, tuple[Axis, ...]]:
+    """Return the network's axes, or parts of them, for each logical axis."""
+    total = math.prod(sizes.values())
+    if total != on.members:
+        raise BadValue(f"the mesh {dict(sizes)} has {total} members, the topology has {on.members}")
+    free = sorted(on.axes, key=lambda each: each.network != "core")
+    laid: dict[str, tuple[Axis, ...]] = {}
+    for name, size in reversed(list(sizes.items())):
+        laid[name] = _allocate(size, free)
+    return {name: laid[name] for name in sizes}
+
+
+def _allocate(size: int, free: list[Axis]) -> tuple[Axis, ...]:
+    """Take `size` devices out of `free`: as many as possible inside a slice or a host."""
+    fast = [each for each in free if each.network not in OUTER]
+    inside = math.gcd(size, math.prod(each.size for each in fast))
+    ways = [
+        way for way in product(*(_divisors(each.size) for each in fast)) if math.prod(way) == inside
+    ]
+    widest = max(ways, key=lambda way: _width(fast, way))
+    best = dict(zip(fast, widest, strict=True))
+    taken: list[Axis] = []
+    for at, each in reversed(list(enumerate(free))):
+        part = best.get(each, size // inside)
+        if part > 1:
+            taken.insert(0, each.inner(part))
+            free[at : at + 1] = [] if part == each.size else [each.outer(each.size // part)]
+    return tuple(taken)
+
+
+def _width(axes: Iterable[Axis], way: Iterable[int]) -> tuple[Any, ...]:
+    """Return a group's sort key: whole axes, then many links, then few steps."""
+    parts = [each.inner(size) for each, size in zip(axes, way, strict=True) if size > 1]
+    whole_axes = all(size in (1, each.size) for each, size in zip(axes, way, strict=True))
+    lanes = sum(math.inf if part.network == "core" else part.lanes for part in parts)
+    return whole_axes, lanes, -sum(part.steps for part in parts), tuple(way)
+
+
+def _divisors(size: int) -> list[int]:
+    return [n for n in range(1, size + 1) if size % n == 0]

@@ -1,0 +1,302 @@
+"""The setting of a step, and one device's share of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from roofline.network import Axis, Topology, topology
+from roofline_helpers.chips import Chip
+from roofline_helpers.common.checks import BadValue, name_of
+from roofline_helpers.common.dtypes import COMPUTED, computed_as, width
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.show import Fields
+from roofline_helpers.models import Decoder
+from roofline_helpers.models.layers import Mixer
+
+PHASES = ("decode", "prefill")
+ATTENTION = ("naive", "flash")
+ROLES = ("data", "expert", "batch", "context", "tensor")
+"""The roles of mesh axes, from the slowest links to the fastest."""
+
+NARROW = ("fp8", "int8", "int4")
+"""Types that weights and cache may have instead of the chip's 16-bit one, on any chip."""
+
+FOUR_BITS = ("fp4", *COMPUTED)
+"""Further types, with a scale for each block, of the newest chips."""
+
+
+TYPES = ("weights", "experts", "projections", "cache", "activations")
+"""The types that a configuration may say: of dense feed-forwards, of experts, of the matrices
+around attention, of the cache, and of what the matmuls read."""
+
+
+def types_of(model: Decoder, chip: Chip, given: Mapping[str, Any]) -> dict[str, str]:
+    """Return each of `TYPES`: as given, else as the model's configuration says, else 16 bits.
+
+    Types of experts and projections follow given `weights`.
+
+    Raises
+    ------
+    BadValue
+        A configuration whose types aren't read, and no `weights` are given.
+    UnknownName, BadType
+        As `stored_as` and `computed_in`.
+    """
+    stored, said = model.stored, {}
+    if stored and given["weights"] is None:
+        if not stored.types:
+            raise BadValue(
+                f"{model.name}: {stored.says}. Give weights=, and cache= if it is narrow"
+            )
+        said = {name: chip.half if kind == "bf16" else kind for name, kind in stored.types.items()}
+        if computed_as(said.get("activations", chip.half)) not in chip.matrix:
+            del said["activations"]  # weights are widened before they are multiplied
+    first = said.get("weights", said.get("experts", said.get("mixers")))
+    cached = stored.cache if stored else None
+    usual = {"weights": first, "projections": said.get("mixers"), **said, "cache": cached}
+    asked = {name: usual.get(name) if given[name] is None else given[name] for name in TYPES}
+    weights = stored_as(chip, "weights", asked["weights"])
+    parts = {name: asked[name] or weights for name in ("experts", "projections")}
+    return {
+        "weights": weights,
+        **{name: stored_as(chip, name, kind) for name, kind in parts.items()},
+        "cache": stored_as(chip, "cache", asked["cache"]),
+        "activations": computed_in(chip, weights, asked["activations"]),
+    }
+
+
+def stored_as(chip: Chip, what: str, given: Any) -> str:
+    """Return the type of weights or of a cache: by default the chip's 16-bit one.
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such type.
+    """
+    types = (chip.half, *NARROW, *FOUR_BITS)
+    if given is None:
+        return chip.half
+    return name_of(f"type of {what} on {chip.name}", dtype_of(given), types)
+
+
+def computed_in(chip: Chip, weights: str, given: Any) -> str:
+    """Return the type of activations: the 16-bit one, or that of the weights.
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such type, or the chip has no peak for it.
+    BadValue
+        The weights have another type.
+    """
+    activations = stored_as(chip, "activations", given)
+    if activations == chip.half:
+        return activations
+    chip.peak(activations, "matrix")
+    if computed_as(activations) != computed_as(weights) or activations == "int4":
+        raise BadValue(
+            f"activations must be {chip.half}, or fp8, int8 or fp4 with weights of that type, "
+            f"got {activations} with {weights} weights"
+        )
+    return activations
+
+
+class Sizes(NamedTuple):
+    """The part of a setting that operations depend on; of the chip only its 16-bit type, `half`.
+
+    `share` is one chip's part of the model: its whole depth, and a share of its widths.
+
+    Examples
+    --------
+    >>> from roofline.serving import step
+    >>> step("llama-3-8b", "h100", batch=64, context=2048).setting.sizes.tokens
+    64
+    """
+
+    share: Decoder
+    half: str
+    tokens: int
+    ends: int
+    batch: int
+    context: int
+    weights: str
+    vocabulary: str
+    activations: str
+    cache: str
+    fusion: str
+    attention: str
+    chips: int
+
+
+@dataclass(frozen=True, repr=False)
+class ServingSetting(Fields):
+    """The setting of a step, checked and with every default filled in. See `step`.
+
+    Examples
+    --------
+    >>> from roofline.serving import step
+    >>> setting = step("llama-3-8b", "h100", batch=64, context=2048).setting
+    >>> setting.phase, setting.tokens
+    ('decode', 64)
+    """
+
+    model: Decoder
+    place: Chip | Topology
+    mesh: Mapping[str, tuple[Axis, ...]] | None
+    phase: str
+    batch: int
+    context: int
+    new: int
+    weights: str
+    experts: str
+    projections: str
+    vocabulary: str
+    activations: str
+    cache: str
+    fusion: str = "pointwise"
+    attention: str = "flash"
+    reached: bool = False
+    law: bool = False
+    floor: bool = True
+    resident: bool = False
+    reserve: float = 0.0
+    chips: int = 1
+
+    @property
+    def chip(self) -> Chip:
+        """The chip, or one of the slice's."""
+        return self.place.chip if isinstance(self.place, Topology) else self.place
+
+    @property
+    def half(self) -> str:
+        """The chip's 16-bit type."""
+        return self.chip.half
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens per sequence that the step works on."""
+        return self.new if self.phase == "decode" else self.context
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all sequences that the step works on."""
+        return self.batch * self.new_tokens
+
+    @property
+    def ends(self) -> int:
+        """Tokens that go through the LM head: of a prompt only the last."""
+        return self.tokens if self.phase == "decode" else self.batch
+
+    # --- kernels of a chip, or of some that share a model by tensor parallelism ---------------
+
+    @property
+    def share(self) -> Decoder:
+        """One chip's part of the model: heads and widths are split, d_model is not."""
+        split = ("heads", "kv_heads", "d_ff", "vocabulary")
+        part = {name: getattr(self.model, name) // self.chips for name in split}
+        experts = self.model.experts
+        if experts:
+            experts = replace(experts, d_ff=experts.d_ff // self.chips)
+        return replace(self.model, **part, experts=experts)
+
+    @property
+    def sizes(self) -> Sizes:
+        """The part of the setting that the operations depend on."""
+        return Sizes(*(getattr(self, name) for name in Sizes._fields))
+
+    # --- devices on a mesh --------------------------------------------------------------------
+
+    @cached_property
+    def axes(self) -> Mapping[str, tuple[Axis, ...]]:
+        """Axes of each role; none on a single chip."""
+        if self.mesh is not None:
+            return self.mesh
+        if self.chips == 1:
+            return {}
+        ceilings = "reached" if self.reached else "published"
+        return {"tensor": topology(self.chip, self.chips, ceilings=ceilings).fast}
+
+    def size(self, *roles: str) -> int:
+        """Return the number of devices along these roles."""
+        return math.prod(axis.size for role in roles for axis in self.axes.get(role, ()))
+
+    def sequences(self, *roles: str) -> int:
+        """Return the sequences per device if they are split over these roles.
+
+        At least 1, since a sequence isn't split: with 16 over 64 devices, some devices have none.
+        """
+        return -(-self.batch // self.size(*roles))
+
+    @property
+    def widths(self) -> int:
+        """The number of devices that share each matrix."""
+        return self.size("tensor", "context", "batch")
+
+    @property
+    def group_tokens(self) -> int:
+        """New tokens of the devices that share each matrix."""
+        return self.sequences("data", "expert") * self.new_tokens
+
+    @property
+    def cached_layers(self) -> int:
+        """Layers that have a cache."""
+        return int(self.model.mixers(lambda mixer: mixer.cache_width > 0))
+
+    @property
+    def attended(self) -> float:
+        """Elements of one token's queries and attention results in one layer that has a cache.
+
+        For latent attention the weights of keys and values are absorbed into queries and output.
+        """
+        return float(self.model.mixers(lambda mixer: mixer.absorbed) / self.cached_layers)
+
+    @property
+    def cache_copies(self) -> float:
+        """Copies of the cache: more than 1 if "tensor" is larger than the number of KV heads."""
+        return self._cached(True) / self._cached(False) if self.cached_layers else 1.0
+
+    def _cached(self, copies: bool, read: bool = False) -> float:
+        """Return the elements that one sequence's cache has, or that its next token reads."""
+
+        def elements(mixer: Mixer) -> float:
+            kept = mixer.cache_width * mixer.kept(self.context)
+            many = max(1.0, self.size("tensor") / mixer.kv_heads) if copies else 1.0
+            return many * (mixer.read(self.context) if read else kept)
+
+        return float(self.model.mixers(elements))
+
+    @property
+    def cache_read(self) -> float:
+        """Bytes of cache that a step reads on one device."""
+        part = self._cached(True, read=self.phase == "decode") * width(self.cache)
+        return part / self.size("tensor", "context") * self.sequences("data", "expert", "batch")
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of the sequences' states on one device, of layers without a cache."""
+        part = self.model.state_bytes / self.size("tensor")
+        return part * self.sequences("data", "expert", "batch")
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes of cache and states on one device."""
+        part = self._cached(True) * width(self.cache) / self.size("tensor", "context")
+        return part * self.sequences("data", "expert", "batch") + self.state_bytes
+
+    @property
+    def types(self) -> str:
+        """The types of weights, experts, projections, cache, and which its configuration says."""
+        stored = self.model.stored
+        said = {**stored.types, "projections": stored.mixers} if stored else {}
+        here = {name: getattr(self, name) for name in TYPES}
+        if not self.model.dense and self.model.experts:
+            del here["weights"]
+        if not self.model.experts:
+            del here["experts"]
+        taken = [name for name, kind in here.items() if said.get(name) == kind]
+        listed = ", ".join(f"{name} {kind}" for name, kind in here.items())
+        return f"{listed}; {', '.join(taken)} by {stored.says}" if stored and taken else listed

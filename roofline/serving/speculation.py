@@ -1,0 +1,79 @@
+"""Speculative decoding: a draft model proposes tokens, the target verifies them in one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roofline.serving.steps import ServingStep
+from roofline_helpers.common.checks import BadValue, shown, single, whole
+from roofline_helpers.common.show import Fields
+
+
+@dataclass(frozen=True, repr=False)
+class Speculation(Fields):
+    """A round of speculative decoding: a draft model proposes tokens, the target verifies them.
+
+    `tokens` is the mean number of tokens per sequence and round, (1 − αᴸ⁺¹) / (1 − α) if each of L
+    draft tokens is accepted with probability α; `seconds` is the time of a round.
+
+    Examples
+    --------
+    >>> Speculation(tokens=2.5, seconds=0.02).time_per_token
+    0.008
+    """
+
+    tokens: float
+    seconds: float
+
+    @property
+    def time_per_token(self) -> float:
+        """Seconds of a round per token."""
+        return self.seconds / self.tokens
+
+
+def speculative(
+    target: ServingStep, draft: ServingStep, *, draft_tokens: int, acceptance: float
+) -> Speculation:
+    """Return a round of speculative decoding: L draft steps, then one target step on all tokens.
+
+    The result has `tokens`, the mean number of tokens per sequence and round, `seconds`, the time
+    of a round, and `time_per_token`, their quotient.
+
+    Parameters
+    ----------
+    target, draft : ServingStep
+        Decode steps of one batch and context. The draft can be a small model or, as in EAGLE and
+        multi-token prediction, one more layer on the target's activations.
+    draft_tokens : int
+        L, the steps of the draft model in a round.
+    acceptance : float
+        α, from 0 to 1: the share of draft tokens that the target accepts. A round of L yields
+        (1 − αᴸ⁺¹) / (1 − α).
+
+    Raises
+    ------
+    BadType, BadValue
+        Not such steps or numbers.
+
+    Sources: Y. Leviathan, M. Kalman, Y. Matias, arXiv:2211.17192, equation 1; Y. Li et al.,
+    arXiv:2401.15077 (EAGLE); DeepSeek-AI, arXiv:2412.19437, section 5.4.3 (multi-token prediction).
+
+    Examples
+    --------
+    >>> from roofline import network
+    >>> from roofline.serving import step
+    >>> place = network.topology("v5e", "4x4")
+    >>> large = step("llama-3-70b", place)
+    >>> small = step("llama-3-8b", place)
+    >>> round(speculative(large, small, draft_tokens=4, acceptance=0.8).tokens, 2)
+    3.36
+    """
+    length = whole("draft_tokens", draft_tokens)
+    rate = single("acceptance", acceptance, zero=True)
+    if rate > 1:
+        raise BadValue(f"acceptance must be from 0 to 1, got {shown(acceptance)}")
+    one, other = target.setting, draft.setting
+    if {one.phase, other.phase} != {"decode"} or one.batch != other.batch:
+        raise BadValue("target and draft must be decode steps of the same batch")
+    tokens = length + 1.0 if rate == 1 else (1 - rate ** (length + 1)) / (1 - rate)
+    return Speculation(tokens, length * draft.seconds + target.but(new=length + 1).seconds)

@@ -1,0 +1,699 @@
+"""Steps: the kernels of a setting, their times, and the memory that they need."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from roofline import network
+from roofline.configurations import model as model_of
+from roofline.network import Axis, Topology
+from roofline.network.collectives import Transfer
+from roofline.network.measured import by_law
+from roofline.network.topology import axes_of_roles, place_of
+from roofline.serving.groups import exchanges, groups, weight_bytes
+from roofline.serving.operations import Job, jobs, stored
+from roofline.serving.setting import (
+    ATTENTION,
+    PHASES,
+    ROLES,
+    TYPES,
+    ServingSetting,
+    stored_as,
+    types_of,
+)
+from roofline.serving.strategies import STRATEGIES
+from roofline.serving.tensor_parallel import chip_counts, together
+from roofline_helpers.chips import Chip
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
+from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.show import Facts, si
+from roofline_helpers.measured.law import Law
+from roofline_helpers.measured.typical import law_of
+from roofline_helpers.models import Decoder
+from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.verdicts import Scenario
+from roofline_helpers.work import Work
+
+
+@dataclass(frozen=True, repr=False)
+class StepKernel(Kernel):
+    """A kernel of a step, or on a mesh a group of kernels of one kind.
+
+    `ops` are the operations fused into it. `law`, if there is one, replaces the roof's time by one
+    that was fitted to measured kernels.
+
+    Examples
+    --------
+    >>> kernel = step("llama-3-8b", "h100", batch=64, context=2048).kernels[0]
+    >>> kernel.name, kernel.launches
+    ('embedding', 1)
+    """
+
+    work: Work
+    roof: Roofline
+    ops: tuple[str, ...] = ()
+    law: Law | None = None
+
+    @property
+    def name(self) -> str:
+        """The operations, joined with "+"."""
+        return " + ".join(self.ops)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one run."""
+        if self.law is not None:
+            return self.law.seconds(self.work)
+        return float(self.roof.time(self.work))
+
+    @property
+    def total(self) -> float:
+        """Seconds of all its runs in the step."""
+        return self.launches * self.seconds
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that a step needs at once, and that the chip has.
+
+    `activations` is the peak of live bytes during any kernel: those that it reads and writes, and
+    those that a later kernel needs; on a mesh it is left out. `reserve` is the runtime's own share.
+
+    Examples
+    --------
+    >>> one = step("llama-3-8b", "h100", batch=64, context=2048).memory
+    >>> one.fits, round(one.total / 1e9)
+    (True, 33)
+    """
+
+    weights: float
+    cache: float
+    activations: int
+    capacity: float
+    reserve: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Bytes needed."""
+        return self.weights + self.cache + self.activations
+
+    @property
+    def room(self) -> float:
+        """Bytes left over; negative: bytes missing."""
+        return self.capacity - self.reserve - self.total
+
+    @property
+    def fits(self) -> bool:
+        """Whether the chip has that much."""
+        return self.room >= 0
+
+
+@dataclass(frozen=True, repr=False)
+class ServingStep(Facts):
+    """One step: its kernels and what follows from them.
+
+    `setting` holds the arguments of `step` by name, with defaults filled in, `tokens`, the number
+    of tokens that the step works on, and ``size("tensor")``, the number of devices along a role.
+
+    A step that does not fit still has times, as if there were enough memory. On several devices
+    `kernels`, `memory`, `flops` and `bytes` are those of each device.
+
+    Examples
+    --------
+    >>> one = step("llama-3-8b", "h100", batch=64, context=2048)
+    >>> one.fits, round(one.mfu, 2)
+    (True, 0.1)
+    """
+
+    setting: ServingSetting
+
+    def _title(self) -> str:
+        s = self.setting
+        where = s.place._title() if isinstance(s.place, Topology) else f"{s.chips} {s.chip.name}"
+        return f"{s.model.name}, {s.phase} of {s.batch} × {s.context:,} on {where}"
+
+    def _facts(self) -> dict[str, str]:
+        room = "fits" if self.fits else "doesn't fit"
+        facts = {
+            "seconds": f"{si(self.seconds, 's')} a step",
+            "throughput": f"{si(self.tokens_per_second, 'tokens/s')}",
+            "MFU": f"{self.mfu:.0%} MFU",
+            "memory": f"{si(self.memory.total, 'B')}, {room}",
+        }
+        if self.setting.model.stored:
+            facts["types"] = self.types
+        if self.exchanges:
+            facts["network"] = f"{self.comms / self.seconds:.0%} of the time in the network"
+        return facts
+
+    @property
+    def types(self) -> str:
+        """The types of weights, experts, projections, cache, and which a configuration says."""
+        return self.setting.types
+
+    @cached_property
+    def _jobs_off_chip(self) -> list[Job]:
+        """The kernels with all their traffic in memory, none on the chip."""
+        return jobs(replace(self.setting, resident=False))
+
+    @cached_property
+    def kernels(self) -> tuple[StepKernel, ...]:
+        """Each kernel once, as a `roofline.Kernel`, in the order of their first run.
+
+        `ops` are the operations fused into it, `launches` is the number of runs per step; `seconds`
+        are of one run, `total` of all. `law`, if there is one, replaces the roof's time.
+        """
+        s = self.setting
+        found = groups(s) if s.mesh is not None else jobs(s)
+        roofs = {
+            dtype: s.chip.roofline(dtype, reached=s.reached)
+            for dtype in {job.work.dtype for job in found}
+        }
+        if not s.floor:
+            roofs = {dtype: roof.without_floor() for dtype, roof in roofs.items()}
+        return tuple(
+            StepKernel(
+                job.work,
+                roofs[job.work.dtype],
+                job.launches,
+                job.ops,
+                law_of(job.work, s.chip) if s.law else None,
+            )
+            for job in found
+        )
+
+    @cached_property
+    def memory(self) -> Footprint:
+        """Bytes of `weights`, `cache` and `activations` against the `capacity` of one device.
+
+        `activations` is the peak of live bytes during any kernel (none on a mesh), `reserve` the
+        runtime's own share, `total` all that is needed, `room` the rest of the capacity.
+        """
+        s = self.setting
+        capacity = s.chip.memory["hbm"].capacity.value
+        if s.mesh is not None:
+            weights, alive = weight_bytes(s), 0
+        else:
+            weights = s.share.weights_bytes(s.weights, s.vocabulary)
+            alive = _peak_live_bytes([job.work for job in self._jobs_off_chip])
+        return Footprint(weights, s.cache_bytes, alive, capacity, s.reserve * capacity)
+
+    @property
+    def fits(self) -> bool:
+        """Whether weights, cache and activations fit into the chip's memory."""
+        return self.memory.fits
+
+    @cached_property
+    def exchanges(self) -> tuple[Transfer, ...]:
+        """The exchanges between devices – each has `role`, `what`, `count`, `collective`."""
+        s = self.setting
+        found = tuple(exchanges(s))
+        if not s.law:
+            return found
+        return tuple(replace(each, collective=by_law(each.collective, s.chip)) for each in found)
+
+    @property
+    def comms(self) -> float:
+        """Seconds of all exchanges, each with a launch if floors are counted."""
+        known = self.setting.chip.floor if self.setting.floor else None
+        floor = known.value if known else 0.0
+        return sum(
+            exchange.count * max(exchange.collective.seconds, floor) for exchange in self.exchanges
+        )
+
+    @cached_property
+    def seconds(self) -> float:
+        """Seconds of the step – all runs of all kernels, and the exchanges.
+
+        In prefill this is the time to the first token.
+        """
+        return sum(kernel.total for kernel in self.kernels) + self.comms
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of all sequences over seconds."""
+        return self.setting.tokens / self.seconds
+
+    @property
+    def time_per_token(self) -> float:
+        """Seconds of the step per token of *one* sequence."""
+        return self.seconds / self.setting.new_tokens
+
+    @property
+    def least_seconds(self) -> float:
+        """Least seconds of this step – matmuls, bytes and exchanges all overlap.
+
+        It is no bound per token: speculative decoding generates several tokens in a step.
+        """
+        s = self.setting
+        roof = s.chip.roofline(s.activations, reached=s.reached)
+        busy = network.collectives.least_busy(self.exchanges)
+        return max(self.matrix_flops / roof.peak, self.bytes / roof.bandwidth, busy)
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the step."""
+        return sum(int(k.launches * k.work.flops) for k in self.kernels)
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of the step's matmuls."""
+        return sum(float(k.launches * k.work.matrix_flops) for k in self.kernels)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the step moves."""
+        return sum(int(k.launches * k.work.bytes) for k in self.kernels)
+
+    @property
+    def intensity(self) -> float:
+        """FLOP/byte of the whole step."""
+        return self.flops / self.bytes
+
+    @property
+    def peak(self) -> float:
+        """FLOP/s of the type that the layers' matmuls compute in."""
+        return self.setting.chip.peak(self.setting.activations, "matrix").value
+
+    @property
+    def mfu(self) -> float:
+        """FLOPs of the step's matmuls over seconds and `peak`, which is the matrix unit's."""
+        return self.matrix_flops / self.seconds / self.peak
+
+    def but(self, **changes: Any) -> ServingStep:
+        """Return the same step in the same layout with other arguments of `step`.
+
+        With another `place`, the layout is `mesh`, or the fastest.
+
+        Raises
+        ------
+        BadType, BadValue, UnknownName
+            As `step`; also no such argument.
+        """
+        now = {name: getattr(self.setting, name) for name in ServingSetting.__dataclass_fields__}
+        new = {name_of("argument of step", name, now): value for name, value in changes.items()}
+        if "place" in new:
+            now["floor"] |= now["mesh"] is not None  # which a step on a mesh leaves out
+            now["mesh"] = None
+        if "weights" in new:
+            now["experts"] = now["projections"] = None
+        return step(**{**now, **new})
+
+    @property
+    def name(self) -> str:
+        """The model and the phase."""
+        return f"{self.setting.model.name}, {self.setting.phase}"
+
+    def chip_of_verdict(self) -> Chip:
+        """Return the chip that a verdict is for; raise BadValue if there are several."""
+        if self.setting.axes:
+            alone = "step.but(place=CHIP)" if self.setting.mesh else "step.but(chips=1)"
+            raise BadValue(f"a verdict is for one chip, got {self!r}: give {alone}")
+        return self.setting.chip
+
+    def kernels_under(self, scenario: Scenario, chip: Chip) -> list[Kernel]:
+        """Return its kernels on a chip, under a verdict's ceilings and traffic."""
+        reached, stays = scenario.ceilings == "reached", scenario.between == "stays"
+        return [*self.but(place=chip, reached=reached, floor=False, resident=stays).kernels]
+
+    def largest_batch(self) -> int:
+        """Return the largest batch that fits at this context; 0 if none does."""
+        one = self.but(batch=1).memory  # cache and activations are proportional to the batch
+        room = one.capacity - one.reserve - one.weights
+        most = max(0, math.floor(room / (one.cache + one.activations)))
+        return most * self.setting.size("data", "expert", "batch")
+
+    def largest_context(self) -> int:
+        """Return the largest context that fits at this batch; 0 if none does.
+
+        Only memory limits it, not the context that the model was trained for.
+        """
+        return _largest(lambda context: self.but(context=context).memory.room)
+
+    def fewest_chips(self) -> int:
+        """Return the least number of chips, of `COUNTS`, on which it fits; 0 if none does."""
+        s = self.setting
+        counts = chip_counts(s.model, s.chip)
+        return next((n for n in counts if self.but(place=s.chip, chips=n).fits), 0)
+
+    def narrower(self) -> list[ServingStep]:
+        """Return the steps with narrower weights or cache that fit, the smallest change first.
+
+        The 8-bit type is fp8 if the chip's matrix unit supports it, else int8.
+        """
+        s = self.setting
+        types = ("fp8" if "fp8" in s.chip.matrix else "int8", "int4")
+
+        def at_most(own: str) -> list[str]:
+            return [own, *(other for other in types if BITS[other] < BITS[own])]
+
+        narrowed = [
+            self if weights == s.weights else self.but(weights=weights, activations=s.chip.half)
+            for weights in at_most(s.weights)
+        ]
+        narrowed = [one.but(cache=cache) for one in narrowed for cache in at_most(s.cache)][1:]
+        narrowed.sort(key=lambda one: -BITS[one.setting.weights] - BITS[one.setting.cache])
+        return [one for one in narrowed if one.fits]
+
+
+def step(
+    model: Decoder | str,
+    place: Any,
+    mesh: Any = None,
+    *,
+    phase: str = "decode",
+    batch: int = 1,
+    context: int = 2048,
+    new: int = 1,
+    weights: Any = None,
+    experts: Any = None,
+    projections: Any = None,
+    vocabulary: Any = None,
+    activations: Any = None,
+    cache: Any = None,
+    fusion: str = "pointwise",
+    attention: str = "flash",
+    reached: bool = False,
+    law: bool = False,
+    floor: bool = True,
+    resident: bool = False,
+    reserve: float = 0.0,
+    chips: int = 1,
+) -> ServingStep:
+    """Return one step of serving a model, counted by kernel on a chip, by group on a topology.
+
+    On a chip, or on several `chips` of one host, every kernel of the fusion strategy is counted. On
+    a topology the kernels of each kind are one group, without norms, residuals and floors; every
+    kind of model can be laid out on a mesh.
+
+    Parameters
+    ----------
+    model : Decoder or str
+        As in `roofline_helpers.models.model`. If counted by kernel, it must have grouped queries
+        over the whole context, and a feed-forward that is dense or has experts in each layer. The
+        experts read are those that the step's tokens choose at random.
+    place : str, Chip, jax.Device or Topology
+        A chip as `roofline_helpers.chip` takes it; or devices of `network.topology`, whose
+        ceilings are those of compute and memory too. A slice may be given by its cloud name, as
+        "v5p-64".
+    mesh : mapping of str to int or axes, optional
+        Devices of the topology for each of `ROLES`; if not given, the fastest layout that fits.
+    phase : {"decode", "prefill"}
+        `new` tokens per sequence, or whole prompts.
+    batch : int
+        Sequences, those of all replicas.
+    context : int
+        Tokens of each sequence in the cache, including those of this step: the number of keys that
+        a decode step's new token sees, or the length of the prompts.
+    new : int
+        Tokens that a decode step adds to each sequence: more than one to verify drafts.
+    weights, vocabulary, cache : str or data type, optional
+        Of the layers' weights, of embedding and LM head, of the cache: the chip's 16-bit type (the
+        default), fp8, int8, int4, fp4, or a type with a scale for each block (mxfp8, mxfp4, nvfp4).
+        Of a model that was read from a configuration, the default is what that says.
+    experts, projections : str or data type, optional
+        Of the weights of experts, and of the matrices around attention, if they differ from
+        `weights`.
+    activations : str or data type, optional
+        Type in which activations enter the layers' matmuls: the chip's 16-bit type (the default),
+        or fp8, int8 or fp4 with weights of that type, on a chip that has such a peak. They are
+        quantised in the step, with static scales.
+    fusion : {"none", "pointwise", "epilogue"}
+        "none": each operation is a kernel, as in eager mode. "pointwise": elementwise and row
+        operations are fused with each other, but not with matmuls, as XLA and Inductor do around
+        library calls. "epilogue": operations on a matmul's output tile (RoPE, SwiGLU, residuals)
+        are fused into its kernel; a norm needs whole rows and stays a kernel of its own.
+    attention : {"naive", "flash"}
+        Three kernels with the scores in memory, or one. In prefill, the one skips masked pairs; the
+        three compute all.
+    reached : bool
+        Whether to use measured ceilings of the chip instead of published ones (`Chip.roofline`).
+    law : bool
+        Whether matmuls, attention and all-reduces take the time of the law fitted to measured
+        kernels (`evidence.laws`), on GPUs that have one. Other kernels keep their roof. This is
+        nearer to measured decode steps; a long prefill runs at a lower clock than those kernels
+        did.
+    floor : bool
+        Whether each launch costs at least the chip's floor, if it is known.
+    resident : bool
+        Whether activations that fit on the chip between two kernels stay there
+        (`work.resident`, in the chip's largest level). Otherwise all of them travel.
+    reserve : float
+        Share of the memory, from 0 to below 1, that the runtime needs for itself. vLLM's default is
+        0.08 (``gpu_memory_utilization=0.92`` in November 2026, commit 002f10e0), and was 0.1.
+    chips : int
+        Number of chips that share the model by tensor parallelism, over the links of one host or
+        slice: each has a part of all heads and widths, and an exposed all-reduce
+        (`network.all_reduce`) follows attention and feed-forward.
+
+    Raises
+    ------
+    UnknownName
+        No such chip, type, phase, role, strategy; activations in a type that the chip has no peak
+        for; several chips whose links are not known.
+    BadType, BadValue
+        Not a model; not a whole positive number; narrow activations with other weights; chips that
+        don't divide the model's KV heads, or are more than a host has; a mesh that isn't the
+        topology's, or that splits more heads or experts than there are; on a topology, an argument
+        for single kernels.
+
+    Examples
+    --------
+    >>> from roofline_helpers.models import LLAMA_3_8B
+    >>> one = step(LLAMA_3_8B, "h100", batch=64, context=2048)
+    >>> f"{one.tokens_per_second:.0f} tokens/s, {one.seconds * 1e3:.1f} ms, {one.fits}"
+    '6324 tokens/s, 10.1 ms, True'
+
+    Four chips for a model too large for one:
+
+    >>> four = step("llama-3-70b", "h100", batch=64, chips=4, reached=True)
+    >>> f"{four.seconds * 1e3:.1f} ms, {four.comms * 1e3:.1f} of them in all-reduces"
+    '17.3 ms, 1.8 of them in all-reduces'
+
+    A slice, with each matrix over all of its chips:
+
+    >>> place = network.topology("v5e", "4x2")
+    >>> kept = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
+    >>> one = step("llama-3-70b", place, {"tensor": 8}, batch=32, context=8192, **kept)
+    >>> f"{one.memory.total * 8 / 1e9:.0f} GB on 8 chips, {one.least_seconds * 1e3:.0f} ms at least"
+    '114 GB on 8 chips, 17 ms at least'
+    """
+    decoder, measured, place = model_of(model), flag("reached", reached), place_of(place)
+    on_mesh, several, laid = isinstance(place, Topology), 1, None
+    if on_mesh:
+        chip, measured = place.chip, place.ceilings == "reached"
+        laid = _laid({"data": place.members} if mesh is None else mesh, decoder, place)
+    elif mesh is None:
+        place = chip = chip_of(place)
+        several = together(_dense(decoder), chip, chips)
+    else:
+        raise BadType(f"a mesh is laid on a topology (network.topology), got {shown(place)}")
+    if phase != "prefill" and whole("new", new) > whole("context", context):
+        raise BadValue(f"context has the step's own tokens too: new={new} of context={context}")
+    kept = single("reserve", reserve, zero=True)
+    if kept >= 1:
+        raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")
+    asked = dict(zip(TYPES, (weights, experts, projections, cache, activations), strict=True))
+    types = types_of(decoder, chip, asked)
+    if not on_mesh and {types["experts"], types["projections"]} != {types["weights"]}:
+        raise BadValue(f"a step on one chip has weights of one type, got {types}: give a topology")
+    setting = ServingSetting(
+        model=decoder,
+        place=place,
+        mesh=laid,
+        phase=name_of("phase", phase, PHASES),
+        batch=whole("batch", batch),
+        context=whole("context", context),
+        new=whole("new", new),
+        **types,
+        vocabulary=stored_as(chip, "vocabulary", vocabulary),
+        fusion=name_of("fusion", fusion, STRATEGIES),
+        attention=name_of("attention", attention, ATTENTION),
+        reached=measured,
+        law=flag("law", law),
+        floor=flag("floor", floor) and not on_mesh,
+        resident=flag("resident", resident),
+        reserve=kept,
+        chips=several,
+    )
+    if on_mesh:
+        _refuse_kernels_only(setting, chips, reached)
+    if phase == "prefill":
+        decoder.attention_flops(context)  # refuses what isn't priced over a whole sequence
+    return ServingStep(setting) if mesh is not None or not on_mesh else _fastest(setting)
+
+
+def _refuse_kernels_only(s: ServingSetting, chips: Any, reached: bool) -> None:
+    """Raise BadValue for arguments of a step on a topology that are for single kernels."""
+    others = ("fusion", "attention", "law", "resident")
+    asked = [name for name in others if getattr(s, name) != getattr(ServingSetting, name)]
+    if chips != 1:
+        asked.append("chips")
+    if asked:
+        raise BadValue(f"a step on a topology counts groups of kernels, without {', '.join(asked)}")
+    if reached and not s.reached:
+        raise BadValue("reached=True is for one chip: give network.topology(…, ceilings='reached')")
+
+
+def _laid(mesh: Any, model: Decoder, place: Topology) -> dict[str, tuple[Axis, ...]]:
+    """Return the axes of each role; raise as `step`."""
+    experts = model.experts.count if model.experts else 1
+    most = {"tensor": (model.heads, "heads"), "expert": (experts, "experts")}
+    return axes_of_roles(place, mesh, ROLES, most, model.name)
+
+
+def _fastest(s: ServingSetting) -> ServingStep:
+    """Return the step in the fastest layout that fits, else in that with the least memory.
+
+    A layout gives each of `ROLES` a whole number of devices.
+    """
+    assert isinstance(s.place, Topology)
+    members, found = s.place.members, []
+    sizes = [n for n in range(1, members + 1) if members % n == 0]
+    for each in product(sizes, repeat=len(ROLES)):
+        if math.prod(each) == members:
+            mesh = {role: n for role, n in zip(ROLES, each, strict=True) if n > 1}
+            with suppress(BadValue):
+                laid = _laid(mesh or {"tensor": 1}, s.model, s.place)
+                found.append(ServingStep(replace(s, mesh=laid)))
+    return min(
+        found,
+        key=lambda one: (not one.fits, one.seconds if one.fits else 0.0, one.memory.total),
+    )
+
+
+def _dense(decoder: Decoder) -> Decoder:
+    """Return a decoder if its kernels are those of Llama; raise BadValue otherwise."""
+    other = {
+        "layers of several kinds": decoder.blocks,
+        "shared experts or layers without experts": decoder.experts
+        and (decoder.experts.shared or decoder.expert_layers < decoder.layers),
+        "latent attention": decoder.latent,
+        "local attention": decoder.local,
+        "a feed-forward of two matrices": not decoder.gated,
+    }
+    names = [name for name, has in other.items() if has]
+    if names:
+        raise BadValue(
+            f"a step on one chip counts Llama's kernels only, but {decoder.name} has {names[0]}: "
+            "give a topology instead"
+        )
+    return decoder
+
+
+def best_batch(
+    model: Decoder | str, place: Any, *, latency: float, **setting: Any
+) -> ServingStep | None:
+    """Return the step with the most tokens per second that fits and takes at most `latency`.
+
+    In decode that is the time between two tokens of a sequence, in prefill the time to the first
+    one. Each kernel's time grows by at most its share when the batch does, so tokens per second
+    never fall with it, and the largest batch allowed is the best.
+
+    Parameters
+    ----------
+    latency : float
+        Seconds.
+    **setting
+        Further arguments of `step`, without `batch`.
+
+    Returns
+    -------
+    ServingStep or None
+        None if batch 1 is too slow or does not fit.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `step`; a latency that is not a positive number.
+
+    Examples
+    --------
+    >>> best_batch("llama-3-8b", "h100", latency=0.02, context=2048).setting.batch
+    184
+    """
+    if "batch" in setting:
+        raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")
+    limit = single("latency", latency)
+    one = step(model, place, **setting)
+    most = one.largest_batch()
+    batch = _largest(lambda n: limit - one.but(batch=n).seconds, most)
+    return one.but(batch=batch) if batch else None
+
+
+def frontier(
+    step: ServingStep, batches: Iterable[int], *, latency: float | None = None
+) -> list[ServingStep]:
+    """Return the steps on the frontier from the fastest to the most tokens per second.
+
+    Parameters
+    ----------
+    step : ServingStep
+        The step whose batch is varied.
+    batches : iterable of int
+        Batches to try.
+    latency : float, optional
+        Seconds that a step may take: a service's target.
+
+    Returns
+    -------
+    list of ServingStep
+        Those that fit and keep to the latency, each with more tokens per second than the one
+        before.
+
+    Raises
+    ------
+    BadType, BadValue
+        Not whole positive batches; not a positive number of seconds.
+
+    Examples
+    --------
+    >>> one = step("llama-3-8b", network.topology("v5e", "4x2"), batch=1)
+    >>> [each.setting.batch for each in frontier(one, [1, 8, 64])]
+    [1, 8, 64]
+    """
+    limit = math.inf if latency is None else single("latency", latency)
+    kept: list[ServingStep] = []
+    for batch in sorted({whole("batch", n) for n in batches}):
+        one = step.but(batch=batch)
+        better = not kept or one.tokens_per_second > kept[-1].tokens_per_second
+        if one.fits and one.time_per_token <= limit and better:
+            kept.append(one)
+    return kept
+
+
+def _largest(room: Callable[[int], float], most: float = math.inf) -> int:
+    """Return the largest whole number up to `most` that leaves room, 0 if 1 leaves none.
+
+    Room must not grow with the number.
+    """
+    high = 1
+    while high <= most and room(high) >= 0:
+        high *= 2
+    numbers = range(1, int(min(high, most + 1)))
+    return bisect_left(numbers, True, key=lambda number: room(number) < 0)
+
+
+def _peak_live_bytes(jobs: list[Work]) -> int:
+    """Return the most bytes of activations that are alive during one of the kernels."""
+    bytes_of: dict[str, int] = {}
+    last: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for i, job in enumerate(jobs):
+        for tensor, n in [*job.reads.items(), *job.writes.items()]:
+            if not stored(tensor):
+                bytes_of[tensor] = max(int(n), bytes_of.get(tensor, 0))
+                first.setdefault(tensor, i)
+                last[tensor] = i
+    return max(
+        sum(n for tensor, n in bytes_of.items() if first[tensor] <= i <= last[tensor])
+        for i in range(len(jobs))
+    )

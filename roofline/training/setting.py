@@ -1,0 +1,127 @@
+"""The checked setting of a training step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from roofline.network import Axis, Topology
+from roofline.network.topology import axes_of_roles
+from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
+from roofline_helpers.common.show import Fields
+from roofline_helpers.models import Decoder
+
+ROLES = ("data", "pipeline", "fsdp", "expert", "context", "tensor")
+"""The roles of mesh axes, from the slowest links to the fastest: batch with whole weights; layers;
+batch with sharded weights; experts; positions of a sequence; widths of the layers."""
+
+SHARDED = ("fsdp", "context")
+"""Roles over which weights may be sharded, and gathered for each layer."""
+
+PRODUCTS = ("qkv", "attention", "output", "up", "down")
+"""Matmuls of one layer, in order: "up" is gate and up projection, also of experts."""
+
+RECOMPUTE: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "attention": ("attention",),
+    "full": ("qkv", "attention", "output", "up"),
+}
+"""Matmuls that the backward pass recomputes. The result of a layer's last matmul isn't needed,
+except for the router's gradient: with experts "down" is recomputed too."""
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingSetting(Fields):
+    """The setting of a step, with every default filled in. See `step`.
+
+    Examples
+    --------
+    >>> from roofline import network, training
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> training.step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192).setting.tokens
+    2097152
+    """
+
+    model: Decoder
+    place: Topology
+    mesh: Mapping[str, tuple[Axis, ...]]
+    batch: int
+    seq: int
+    dtype: str
+    weights: str
+    moments: str
+    gradients: str
+    recompute: tuple[str, ...]
+    microbatches: int
+    interleave: int
+    sharded: tuple[str, ...]
+    saved: int | None
+    capacity: float | None
+    tile: int | None
+    law: bool = False
+
+    def size(self, *roles: str) -> int:
+        """Return the number of devices along these roles."""
+        return math.prod(axis.size for role in roles for axis in self.mesh.get(role, ()))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole batch."""
+        return self.batch * self.seq
+
+    @property
+    def group_tokens(self) -> float:
+        """Tokens of the devices that share a layer's work: those of one tensor-parallel group."""
+        return self.tokens / self.size("data", "fsdp", "expert", "context")
+
+
+def mesh_axes(place: Any, mesh: Any, model: Decoder, seq: int) -> dict[str, tuple[Axis, ...]]:
+    """Return the network's axes of each role; raise as `step`."""
+    most = {
+        "expert": (model.experts.count if model.experts else 1, "experts"),
+        "pipeline": (model.layers, "layers"),
+        "tensor": (model.heads, "heads"),
+        "context": (seq, "positions"),
+    }
+    return axes_of_roles(place, mesh, ROLES, most, model.name)
+
+
+def sharding_roles(asked: Any) -> tuple[str, ...]:
+    """Return the roles that weights are sharded over."""
+    if isinstance(asked, str) or not isinstance(asked, Iterable):
+        raise BadType(f"sharded must be roles of the mesh, got {shown(asked)}")
+    return tuple(name_of("role that shards weights", role, SHARDED) for role in asked)
+
+
+def recomputed(asked: Any) -> tuple[str, ...]:
+    """Return the matmuls that are recomputed."""
+    if isinstance(asked, str):
+        return RECOMPUTE[name_of("recompute", asked, RECOMPUTE)]
+    if not isinstance(asked, Iterable):
+        raise BadType(f"recompute must be a name or products, got {shown(asked)}")
+    return tuple(name_of("product", each, PRODUCTS) for each in asked)
+
+
+def refuse_misfit(one: TrainingSetting) -> None:
+    """Raise BadValue for arguments that are valid alone but not together."""
+    model = one.model
+    model.attention_flops(one.seq)  # refuses what isn't priced over a whole sequence
+    if one.capacity is not None and one.tile is not None:
+        raise BadValue("give capacity or tile, not both")
+    if (one.capacity or one.tile) and not model.experts:
+        raise BadValue(f"capacity and tile are for experts, but {model.name} has none")
+    groups, passes = one.size("data", "fsdp", "expert"), one.microbatches
+    rows = groups * passes
+    if one.batch % rows:
+        if one.batch % groups == 0:
+            other = f"microbatches={math.gcd(one.batch // groups, passes)}"
+        else:
+            fewer = math.gcd(one.batch, groups)
+            other = f"{fewer} groups with context={one.size('context') * groups // fewer}"
+        raise BadValue(
+            f"a batch of {one.batch} in {passes} microbatches isn't whole sequences for each of "
+            f"{groups} groups (data × fsdp × expert). Nearest: "
+            f"batch={max(round(one.batch / rows), 1) * rows}, or {other}"
+        )

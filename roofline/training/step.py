@@ -1,0 +1,484 @@
+"""A training step: its FLOPs, bytes and exchanges, and their times."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from roofline import network
+from roofline.configurations import model as model_of
+from roofline.network import Topology
+from roofline.network.collectives import Transfer
+from roofline.network.measured import by_law
+from roofline.network.topology import place_of
+from roofline.training import kernels, mixture
+from roofline.training.exchanges import exchanges
+from roofline.training.memory import TrainingMemory, footprint, parameters_held
+from roofline.training.setting import (
+    SHARDED,
+    TrainingSetting,
+    mesh_axes,
+    recomputed,
+    refuse_misfit,
+    sharding_roles,
+)
+from roofline_helpers.chips import Chip
+from roofline_helpers.common.checks import flag, single, whole
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.dtypes import width
+from roofline_helpers.common.show import Facts, si
+from roofline_helpers.models import Decoder
+
+if TYPE_CHECKING:
+    import pandas
+
+REACHED = 0.865
+"""Share of the published matrix peak that is assumed as reached if nobody measured it: the mean of
+Google's own matmuls of 8192³ and 32768³ on v6e and v7x, 0.901 and 0.829."""
+
+SLICES = 0.035
+"""Share by which a step gets longer for each doubling of a TPU's slices, beyond its exchanges: the
+median of the 15 published sweeps on the board, each compared with its own smallest run."""
+
+MATRIX_SIDE = {"v4": 128, "v5e": 128, "v5p": 128, "v6e": 256, "v7x": 256}
+"""Rows and columns of a TPU's matrix unit (Google, "TPU architecture"): matmuls with a smaller
+dimension leave part of it idle."""
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingStep(Facts):
+    """One step of training. Numbers are for the whole mesh unless they say "per device".
+
+    `setting` holds the arguments of `step` by name, with defaults filled in, `tokens` of the whole
+    batch, and ``size("fsdp")``, the number of devices along a role.
+
+    Examples
+    --------
+    >>> from roofline import network
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
+    >>> f"{one.least_seconds:.1f} s, {one.fits}"
+    '7.9 s, True'
+    """
+
+    setting: TrainingSetting
+
+    def _title(self) -> str:
+        return f"{self.setting.model.name}, one step"
+
+    def _facts(self) -> dict[str, str]:
+        room = "fits" if self.fits else "doesn't fit"
+        room += f" unless {self.memory.unless}" if self.memory.unless else ""
+        return {
+            "seconds": si(self.seconds, "s"),
+            "bound": f"{si(self.least_seconds, 's')} at least",
+            "MFU": f"{self.mfu:.0%} MFU",
+            "memory": f"{si(self.memory.total, 'B')} a device, {room}",
+            **({"types": self.types} if self.setting.model.stored else {}),
+        }
+
+    @property
+    def types(self) -> str:
+        """The types of weights and matmuls, and that a configuration says none of them."""
+        one = self.setting
+        here = f"weights {one.weights}, matmuls {one.dtype}"
+        unused = "; none by its configuration, which says how it is served"
+        return here + (unused if one.model.stored else "")
+
+    # --- counts -------------------------------------------------------------------------------
+
+    def model_flops(self, *, causal: str = "halved") -> int:
+        """Return the model's FLOPs, without recomputation.
+
+        Raises
+        ------
+        UnknownName
+            No such count: "halved" or "whole".
+        """
+        one = self.setting
+        return one.model.training_flops(one.tokens, one.seq, causal=causal)
+
+    @cached_property
+    def recomputed_flops(self) -> int:
+        """FLOPs of recomputation in the backward pass."""
+        one = self.setting
+        products = _product_flops(one)
+        if one.model.experts:  # without experts, nothing needs this result
+            products["down"] = mixture.routed(one, "down")
+        return int(sum(products[name] for name in one.recompute))
+
+    @cached_property
+    def routing_flops(self) -> int:
+        """FLOPs of padding rows and of one-hot dispatch."""
+        return int(mixture.routing_flops(self.setting))
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the chips – the model's, recomputation and routing."""
+        return self.model_flops() + self.recomputed_flops + self.routing_flops
+
+    @cached_property
+    def exchanges(self) -> tuple[Transfer, ...]:
+        """Every exchange – each has a `role`, a purpose (`what`), a `count`, a `collective`.
+
+        `hidden` is whether compute can hide it, `seconds` is the time of all `count` of them.
+        """
+        return exchanges(self.setting)
+
+    @cached_property
+    def memory(self) -> TrainingMemory:
+        """Bytes per device – `weights`, `gradients`, `moments`, `activations`, and their `total`.
+
+        Left out: a layer's working set, gathered weights in flight, the runtime's own.
+        """
+        return footprint(self.setting)
+
+    @property
+    def fits(self) -> bool:
+        """Whether weights, gradients, moments and saved activations fit on a device.
+
+        As the setting says it: `memory.unless` has what published recipes do if it is False.
+        """
+        return self.memory.fits
+
+    # --- seconds ------------------------------------------------------------------------------
+
+    @property
+    def bubble(self) -> float:
+        """Idle over busy time of a pipeline's stage.
+
+        (stages − 1) / (microbatches · interleave).
+        """
+        one = self.setting
+        return (one.size("pipeline") - 1) / (one.microbatches * one.interleave)
+
+    @cached_property
+    def compute(self) -> float:
+        """Seconds of all matmuls at the matrix unit's ceiling, pipeline bubble included.
+
+        Attention runs in 16 bits. It has two matmuls forward and five backward, one of them the
+        recomputed scores. A matrix unit wider than a head is filled only in part.
+        """
+        one, place = self.setting, self.setting.place
+        if self.has_laws:
+            seconds = kernels.compute(one, _product_flops(one), self.flops)
+            return seconds * (1 + self.bubble)
+        forward = _product_flops(one)["attention"]
+        again = "attention" in one.recompute
+        others = self.flops - forward * (3 + again)
+        attention = forward * (1 + 5 / 2 + again) / filled(one.model, place.chip.key)
+        rate, half = (
+            matrix_rate(place.chip, dtype, place.ceilings) for dtype in (one.dtype, place.chip.half)
+        )
+        return (others / rate + attention / half) / place.members * (1 + self.bubble)
+
+    @cached_property
+    def elementwise(self) -> float:
+        """Seconds of the passes over activations between the matmuls.
+
+        The backward pass takes twice as long as the forward one. The loss reads the logits once
+        forwards, and reads and writes them backwards.
+        """
+        one = self.setting
+        nbytes = _activation_bytes(one) * (3 + bool({"qkv", "up"} & set(one.recompute)))
+        logits = one.group_tokens / one.size("tensor", "pipeline") * one.model.vocabulary
+        nbytes += 3 * logits * width("bf16")
+        return nbytes / _memory_rate(one.place) * (1 + self.bubble)
+
+    @cached_property
+    def update(self) -> float:
+        """Seconds in which the optimiser reads and writes weights, gradients and moments."""
+        one = self.setting
+        each = 2 * width(one.weights) + width(one.gradients) + 4 * width(one.moments)
+        return parameters_held(one) * each / _memory_rate(one.place)
+
+    @property
+    def hidden(self) -> float:
+        """Seconds of the exchanges that compute can hide."""
+        return sum(
+            self._transfer_seconds(exchange) for exchange in self.exchanges if exchange.hidden
+        )
+
+    @property
+    def exposed(self) -> float:
+        """Seconds of the exchanges that the next operation waits for."""
+        return sum(
+            self._transfer_seconds(exchange) for exchange in self.exchanges if not exchange.hidden
+        )
+
+    @cached_property
+    def has_laws(self) -> bool:
+        """Whether matmuls and exchanges take the laws of measured kernels."""
+        one = self.setting
+        return one.law and kernels.known(one.place.chip, one.dtype)
+
+    def _transfer_seconds(self, each: Transfer) -> float:
+        one = each.collective
+        return each.count * (by_law(one, self.setting.place.chip) if self.has_laws else one).seconds
+
+    @cached_property
+    def networks(self) -> dict[str, float]:
+        """Seconds for which each axis's links are busy, as the exchanges spread their bytes."""
+        busy: dict[str, float] = defaultdict(float)
+        for exchange in self.exchanges:
+            for phase in exchange.collective.phases:
+                for links in {axis.links for axis in phase.axes}:
+                    busy[links] += exchange.count * phase.transfer
+        return dict(busy)
+
+    @property
+    def least_seconds(self) -> float:
+        """Least seconds – compute, memory and every link overlap, without any latency.
+
+        Exchanges count only the bytes that must be sent, spread over their links as well as
+        possible. The pipeline bubble doesn't count, since some schedules fill it (Qi et al.,
+        arXiv:2401.10241).
+        """
+        place = self.setting.place
+        compute = self.flops / matrix_rate(place.chip, self.setting.dtype, place.ceilings)
+        busy = network.collectives.least_busy(self.exchanges)
+        return max(compute / place.members, self.update, busy)
+
+    @property
+    def serial(self) -> float:
+        """Seconds if nothing overlaps."""
+        parts = (self.compute, self.elementwise, self.update, self.hidden, self.exposed)
+        return sum(parts) + self.scale
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds – compute hides hidden exchanges, the rest is sequential.
+
+        At reached ceilings this includes `scale`, the fitted extra time of several slices.
+        """
+        return self._of_a_slice + self.scale
+
+    @property
+    def _of_a_slice(self) -> float:
+        busy = self.compute + self.elementwise
+        return max(busy, self.hidden) + self.exposed + self.update
+
+    @property
+    def scale(self) -> float:
+        """Extra seconds of a multi-slice step, fitted; 0 at published ceilings."""
+        place = self.setting.place
+        if place.ceilings == "published" or place.chip.kind != "tpu":
+            return 0.0
+        return SLICES * math.log2(place.slices) * self._of_a_slice
+
+    def waterfall(self) -> dict[str, float]:
+        """Return the parts of `seconds`, in order."""
+        busy = self.compute + self.elementwise
+        return {
+            "matmuls": self.compute,
+            "passes over activations": self.elementwise,
+            "exchanges that wait": self.exposed,
+            "exchanges beyond compute": max(0.0, self.hidden - busy),
+            "optimiser": self.update,
+            "several slices": self.scale,
+        }
+
+    # --- rates --------------------------------------------------------------------------------
+
+    @property
+    def mfu(self) -> float:
+        """The model's FLOPs over `seconds` and published peak; attention without masked pairs."""
+        place = self.setting.place
+        return self.model_flops() / self.seconds / place.flops(self.setting.dtype)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens per second and chip."""
+        return self.setting.tokens / self.seconds / self.setting.place.chips
+
+    def table(self) -> pandas.DataFrame:
+        """Return the exchanges as a table: one row each, seconds and bytes of the step."""
+        import pandas
+
+        rows = [
+            {
+                "for": exchange.role,
+                "what": exchange.what,
+                "collective": exchange.collective.kind,
+                "over": " × ".join(axis.name for axis in exchange.collective.axes),
+                "times": exchange.count,
+                "MB each": exchange.collective.nbytes / 1e6,
+                "ms in all": self._transfer_seconds(exchange) * 1e3,
+                "hides": exchange.hidden,
+            }
+            for exchange in self.exchanges
+        ]
+        return pandas.DataFrame(rows)
+
+
+def step(
+    model: Decoder | str,
+    place: Topology | str,
+    mesh: Any,
+    *,
+    batch: int,
+    seq: int,
+    dtype: Any = "bf16",
+    weights: Any = "fp32",
+    moments: Any = "fp32",
+    gradients: Any = "fp32",
+    recompute: Any = "full",
+    microbatches: int = 1,
+    interleave: int = 1,
+    sharded: Iterable[str] = SHARDED,
+    saved: int | None = None,
+    capacity: float | None = None,
+    tile: int | None = None,
+    law: bool = False,
+) -> TrainingStep:
+    """Return one step of training a decoder with Adam on a mesh.
+
+    Parameters
+    ----------
+    model : Decoder or str
+        As in `roofline_helpers.models.model`.
+    place : Topology or str
+        From `network.topology`, or the cloud name of a slice, as "v5p-64". Its ceilings, published
+        or reached, also apply to compute and memory.
+    mesh : mapping of str to int or axes
+        Devices for each role, laid on the network with the widths on the fastest links; or the
+        network's axes for each. From the slowest links to the fastest the roles are "data" (batch
+        with whole weights), "pipeline" (layers), "fsdp" (batch with sharded weights), "expert",
+        "context" (positions of a sequence) and "tensor" (widths). All members are used.
+    batch, seq : int
+        Sequences of the whole step, and tokens of each.
+    dtype : str or data type
+        Type of the weights' matmuls and all-gathers. Attention computes in 16 bits.
+    weights, moments, gradients : str or data type
+        Types in each device's memory; gradients are reduced in bf16.
+    recompute : str or sequence of str
+        "none", "attention" or "full"; or the matmuls that the backward pass recomputes: "qkv",
+        "attention", "output", "up" (gate and up, also of experts) and "down".
+    microbatches : int
+        Sequential parts of the batch, whose gradients are added up.
+    interleave : int
+        Groups of layers per stage, for an interleaved pipeline.
+    sharded : sequence of str
+        The roles among "fsdp" and "context" over which weights are sharded. Over the others weights
+        are replicated, and their gradients all-reduced.
+    saved : int, optional
+        Elements that a layer saves per token, if `recompute` can't express it.
+    capacity : float, optional
+        Expert capacity factor, for one-hot dispatch: rows of each expert over its even share. By
+        default each expert has as many rows as tokens are sent to it.
+    tile : int, optional
+        Tile rows of a grouped matmul over sorted tokens without padding: a tile with rows of two
+        experts is computed for both.
+    law : bool
+        Whether matmuls, and exchanges within a host, take the times of the laws fitted to measured
+        kernels (`evidence.laws`), on GPUs whose matmuls and attention have one. `least_seconds`
+        doesn't change.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        No such model, role, matmul or type, or none that the chip computes in; a mesh that isn't
+        the topology's, or splits more than the model has.
+
+    Examples
+    --------
+    >>> from roofline import network
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
+    >>> f"{one.least_seconds:.1f} s at least"
+    '7.9 s at least'
+    """
+    decoder, tokens = model_of(model), whole("seq", seq)
+    on: Topology = place_of(place)
+    laid = mesh_axes(on, mesh, decoder, tokens)
+    computed = dtype_of(dtype)
+    on.chip.peak(computed, "matrix")
+    setting = TrainingSetting(
+        model=decoder,
+        place=on,
+        mesh=laid,
+        batch=whole("batch", batch),
+        seq=tokens,
+        dtype=computed,
+        weights=dtype_of(weights),
+        moments=dtype_of(moments),
+        gradients=dtype_of(gradients),
+        recompute=recomputed(recompute),
+        microbatches=whole("microbatches", microbatches),
+        interleave=whole("interleave", interleave),
+        sharded=sharding_roles(sharded),
+        saved=None if saved is None else whole("saved", saved),
+        capacity=None if capacity is None else single("capacity", capacity),
+        tile=None if tile is None else whole("tile", tile),
+        law=flag("law", law),
+    )
+    refuse_misfit(setting)
+    return TrainingStep(setting)
+
+
+def matrix_rate(chip: Chip, dtype: str, ceilings: str) -> float:
+    """Return the FLOP/s of a chip's matrix unit: published or reached."""
+    peak = chip.peak(dtype, "matrix").value
+    if ceilings == "published":
+        return peak
+    known = chip.reached.matrix
+    if dtype in known:
+        return known[dtype].value
+    half = known.get(chip.half)
+    return peak * (half.value / chip.matrix[chip.half].value if half else REACHED)
+
+
+def filled(model: Decoder, chip: str) -> float:
+    """Return the share of a chip's matrix unit that attention's matmuls fill, at head width.
+
+    Examples
+    --------
+    >>> from roofline_helpers.models import LLAMA_3_8B
+    >>> filled(LLAMA_3_8B, "v5p"), filled(LLAMA_3_8B, "v6e")
+    (1.0, 0.5)
+    """
+    return min(1.0, model.head_dim / MATRIX_SIDE.get(chip, 1))
+
+
+def _memory_rate(place: Topology) -> float:
+    """Return the byte/s of a device's memory."""
+    stream = place.chip.reached.stream() if place.ceilings == "reached" else None
+    return stream.value if stream else place.chip.roofline(place.chip.half).bandwidth
+
+
+def _product_flops(one: TrainingSetting) -> dict[str, float]:
+    """Return the FLOPs of one forward pass by matmul, of all layers and tokens."""
+    model, tokens = one.model, one.tokens
+    output = model.mixers(lambda mixer: mixer.output)
+    ups = (2 if model.gated else 1) / (3 if model.gated else 2)
+    feed_forward = model.active_matrices - model.mixing
+    return {
+        "qkv": 2 * tokens * (model.mixing - output),
+        "attention": one.batch * model.attention_flops(one.seq),
+        "output": 2 * tokens * output,
+        "up": 2 * tokens * feed_forward * ups,
+        "down": 2 * tokens * feed_forward * (1 - ups),
+    }
+
+
+def _activation_bytes(one: TrainingSetting) -> float:
+    """Return the bytes of the passes between the matmuls of a forward pass, on one device.
+
+    Each residual with the norm after it reads two tensors and writes two; the rotary embedding
+    reads and writes queries and keys; the gate reads two hidden tensors and writes one. In layers
+    with experts each token is copied for each of its experts, and their results are read and added
+    up; with masks both are written and read.
+    """
+    model = one.model
+    hidden = model.feeds(lambda feed: feed.hidden)
+    rotated = (model.heads + model.kv_heads) * model.head_dim
+    elements: float = model.sums * 4 * model.d_model + model.layers * 2 * rotated + 3 * hidden
+    if model.experts:
+        elements += model.expert_layers * 2 * (1 + model.experts.active) * model.d_model
+        elements += model.expert_layers * 4 * mixture.seats(one)
+    share = one.group_tokens / one.size("tensor", "pipeline")
+    return elements * share * width("bf16")

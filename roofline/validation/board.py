@@ -1,0 +1,126 @@
+"""Every published step and its predictions."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from roofline import evidence as files
+from roofline.validation.steps import (
+    PublishedDecode,
+    PublishedStep,
+    published_decode,
+    published_training,
+)
+from roofline_helpers.common.checks import flag, name_of
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@cache
+def steps() -> tuple[PublishedStep | PublishedDecode, ...]:
+    """Return every published step of `data/published`, of training and of decoding.
+
+    Examples
+    --------
+    >>> len(steps()) > 100
+    True
+    """
+    folder = resources.files("roofline").joinpath("data", "published")
+    rows: list[PublishedStep | PublishedDecode] = []
+    for path in sorted(folder.iterdir(), key=lambda each: each.name):
+        data = tomllib.loads(path.read_text("utf-8"))
+        rows += [published_training(data, row) for row in data.get("row", ())]
+        rows += [published_decode(data, row) for row in data.get("decode", ())]
+    return tuple(rows)
+
+
+def published_step(key: str) -> PublishedStep | PublishedDecode:
+    """Return one published step by its key.
+
+    Its `reached` is the step behind its prediction, with all its parts.
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such row; the message gives the nearest. Not a name.
+
+    Examples
+    --------
+    >>> published_step("v7x-64-llama-3.1-70b").chip
+    'v7x'
+    """
+    known = {step.key: step for step in steps()}
+    return known[name_of("published step", key, known)]
+
+
+def worst() -> tuple[PublishedStep | PublishedDecode, ...]:
+    """Return the five steps with the largest errors, the largest first.
+
+    A recipe (same chip, model, type and kind of step) counts once, with its worst row. Predictions
+    use the laws of measured kernels, if there are any.
+
+    Examples
+    --------
+    >>> worst()[0].key
+    'b200-256-deepseek-v3-fp8'
+    """
+    board = scoreboard(law=True)
+    order = board.error.abs().sort_values(ascending=False).index
+    recipes = board.loc[order].drop_duplicates(["chip", "model", "type", "step"])
+    return tuple(published_step(key) for key in recipes.index[:5])
+
+
+def scoreboard(*, law: bool = False) -> pandas.DataFrame:
+    """Return every published step with its predictions: one row each.
+
+    "bound s" is the least time at published ceilings. "predicted s" is the prediction at reached
+    ceilings, or with `law` by the laws of measured kernels on GPUs that have them, and "error" is
+    predicted over published time, minus 1. "compiled s" is the time of XLA's own program of the
+    step, missing if none was compiled. "MFU" counts only unmasked pairs of attention, even if the
+    page counts all. "rule of thumb s" is the simple estimate that a prediction has to beat: 6 N D
+    FLOPs at half of the peak for training, all weights at half of the memory's bandwidth for
+    decoding. "mlsysim s" is the prediction of another such model for training steps, with its own
+    defaults; missing if it doesn't support the split.
+
+    Examples
+    --------
+    >>> "h100" in set(scoreboard()["chip"])
+    True
+    """
+    import pandas
+
+    return pandas.DataFrame(list(_rows(flag("law", law)))).set_index("key")
+
+
+def _rows(law: bool) -> Iterator[dict[str, Any]]:
+    peer = files.load("mlsysim")["seconds"]
+    for step in steps():
+        predicted = (step.by_law if law else step.reached).seconds
+        compiled = sum(step.compiled.values()) if step.compiled else None
+        yield {
+            "key": step.key,
+            "chip": step.chip,
+            "chips": step.place.chips,
+            "model": step.model.name,
+            "step": step.what,
+            "kind": step.kind,
+            "type": step.dtype,
+            "published s": step.seconds,
+            "bound s": step.published.least_seconds,
+            "predicted s": predicted,
+            "error": predicted / step.seconds - 1,
+            "compiled s": compiled,
+            "compiled error": compiled / step.seconds - 1 if compiled else None,
+            "rule of thumb s": step.rule_of_thumb,
+            "rule of thumb error": step.rule_of_thumb / step.seconds - 1,
+            "mlsysim s": peer.get(step.key),
+            "mlsysim error": peer[step.key] / step.seconds - 1 if step.key in peer else None,
+            "MFU": step.model_flops / step.seconds / step.place.flops(step.dtype),
+            "unsaid": step.unsaid,
+            "source": step.url,
+        }

@@ -1,0 +1,145 @@
+"""Predictions of a reader's own steps, from a file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline.validation.board import scoreboard
+from roofline.validation.rivals import ratios, spread
+from roofline.validation.steps import (
+    SERVING,
+    SETTING,
+    PublishedDecode,
+    PublishedStep,
+    published_decode,
+    published_training,
+)
+from roofline_helpers.common.checks import BadValue, RooflineError, name_of
+
+if TYPE_CHECKING:
+    import pandas
+
+NEEDED = {
+    "training": ("chip", "shape", "model", "batch", "seq", "mesh"),
+    "decode": ("chip", "shape", "model", "batch", "context"),
+}
+ALLOWED = {
+    "training": (
+        *NEEDED["training"],
+        *SETTING,
+        *("id", "slices", "widths", "count", "seconds", "tflops", "tokens"),
+    ),
+    "decode": (*NEEDED["decode"], *SERVING, *("id", "widths", "seconds")),
+}
+COLUMNS = (
+    *("row", "bound s", "predicted s", "by", "low s", "high s", "measured s", "error"),
+    *("types", "refused"),
+)
+FEWEST = 10
+"""Least number of recipes on the board for a range."""
+
+
+def predict(path: str | Path) -> pandas.DataFrame:
+    """Return the predictions for the steps in a file: one row each.
+
+    A file is TOML, with the blocks ``[[row]]`` of `data/published`. A row has "chip", "shape"
+    (number of GPUs, or a slice such as 4x4), "model" (a name, or the path of a configuration) and
+    "batch". A training step also has "seq" and "mesh"; a serving step has "context", is
+    tensor-parallel over all chips, and may have "phase" ("decode" if it isn't said, or "prefill")
+    and the types of `serving.step`: "weights", "experts", "projections", "vocabulary", "cache" and
+    "activations". Instead of a known model it may have its "widths", a table of what `Decoder`
+    takes. Other arguments of `training.step` may follow, and a measurement: "seconds" of a step, or
+    "tokens" (per second) or "tflops" of a chip.
+
+    Columns: "bound s", "predicted s", "by" (what the prediction rests on: laws of measured kernels,
+    if there are any, or the roof at reached ceilings), "low s" and "high s", the range of eight of
+    ten published steps of that kind, "measured s" and "error"; missing without a measurement, or
+    without similar steps on the board. "types" are those that were counted, and which a
+    configuration says. "refused" says of a row that can't be predicted why; the others have their
+    predictions.
+
+    Raises
+    ------
+    RooflineError
+        A file of another kind, or without a row.
+    OSError
+        No such file.
+
+    Examples
+    --------
+    >>> predict("steps.toml")  # doctest: +SKIP
+    """
+    import pandas
+
+    found = []
+    for number, row in enumerate(_read(Path(path)), start=1):
+        named = {"id": f"row {number}", **row}
+        try:
+            found.append(_predicted(_step(named)))
+        except (RooflineError, TypeError) as error:
+            found.append({"row": named["id"], "refused": f"row {number}: {error}"})
+    if not found:
+        raise BadValue(f"{path} has no row: blocks [[row]]")
+    return pandas.DataFrame(found, columns=COLUMNS).set_index("row")
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise BadValue(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BadValue(f"{path} is not TOML: {error}") from None
+    name_of("table of a file of steps", next(iter({*data} - {"row"}), "row"), ["row"])
+    return list(data.get("row", []))
+
+
+def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:
+    kind = "decode" if "context" in row and "seq" not in row else "training"
+    for name in row:
+        name_of(f"field of a {kind} step", name, ALLOWED[kind])
+    missing = [name for name in NEEDED[kind] if name not in row]
+    if missing:
+        raise BadValue(
+            f"{', '.join(missing)} missing: a {kind} step needs {', '.join(NEEDED[kind])}"
+        )
+    source = {"title": ""}
+    if kind == "decode":
+        return published_decode(source, {"seconds": None, "mean": None, **row})
+    return published_training(source, {"count": "halved", **row})
+
+
+@cache
+def _spread(step: str, kind: str, chip: str) -> tuple[float | None, float | None]:
+    """Return the factors of a predicted time for a range; None if there are too few recipes."""
+    board = scoreboard(law=True)
+    known = ratios(board[(board.step == step) & (board.kind == kind)])
+    return spread(known, chip) if len(known) >= FEWEST else (None, None)
+
+
+def _predicted(one: PublishedStep | PublishedDecode) -> dict[str, Any]:
+    seconds = one.by_law.seconds
+    low, high = _spread(one.what, one.kind, one.place.chip.key)
+    said = isinstance(one, PublishedDecode) or bool(one.printed)
+    measured = one.seconds if said else None
+    return {
+        "row": one.key,
+        "bound s": one.published.least_seconds,
+        "predicted s": seconds,
+        "by": "laws" if _by_laws(one) else "roof",
+        "low s": low and low * seconds,
+        "high s": high and high * seconds,
+        "measured s": measured,
+        "error": seconds / measured - 1 if measured else None,
+        "types": one.by_law.types,
+    }
+
+
+def _by_laws(one: PublishedStep | PublishedDecode) -> bool:
+    if isinstance(one, PublishedStep):
+        return one.by_law.has_laws
+    return any(kernel.law for kernel in one.by_law.kernels)

@@ -1,0 +1,439 @@
+"""Compile a function for a chip, and count the compiled program."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import re
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roofline.network.topology import slice_of
+from roofline.xla.arrays import memory_notes
+from roofline.xla.collectives import axes_of_mesh
+from roofline.xla.compiler import (
+    CannotCompile,
+    CompilerOutput,
+    DoesNotFit,
+    compile_program,
+    read_executable,
+)
+from roofline.xla.display import compiled_by
+from roofline.xla.hlo import parse
+from roofline.xla.ledger import kernels, with_axes
+from roofline.xla.lower import (
+    Arguments,
+    Lowered,
+    function_name,
+    is_compiled,
+    is_stage,
+    lower,
+    results_of,
+)
+from roofline.xla.report import REFUSED as REFUSAL
+from roofline.xla.report import Report, load_refusal, load_report
+from roofline.xla.targets import (
+    NoCompiler,
+    can_compile,
+    chip_key,
+    compiler_version,
+    device_of,
+    is_chip,
+    jax_version,
+    platform_of,
+)
+from roofline_helpers import chips
+from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, shown, text, whole
+from roofline_helpers.common.records import committed, files, save, write
+from roofline_helpers.common.show import si
+
+# --- Records used instead of the compiler --------------------------------------------------------
+
+RECORD_TO = "ROOFLINE_RECORD_TO"
+"""Environment variable: the directory to which `analyze(..., record=name)` writes its record."""
+
+USE = "ROOFLINE_USE"
+"""Environment variable: "compiler" or "record", the meaning of "auto" in calls with a record.
+
+"whole" also compiles for calls with use="record", whose programs take minutes.
+"""
+
+RECORDS: Any = committed("roofline", "compiled")
+"""The folder of the committed records."""
+
+REFUSED = "-refused"
+"""The suffix of the record of a program that doesn't fit."""
+
+
+def records() -> dict[tuple[str, str], Report]:
+    """Return the committed records by name and chip, without those of refused programs.
+
+    Examples
+    --------
+    >>> records()["ledger-matmul", "v6e"].name
+    'matmul'
+    """
+    found = {}
+    for stem, file in files(RECORDS).items():
+        name, _, chip = stem.rpartition(".")
+        if not stem.endswith(REFUSED):
+            found[name, chip] = load_report(file)
+    return found
+
+
+def find_record(name: str, chip: str) -> Report | None:
+    """Return the committed record of this name for a chip; None if there is none.
+
+    Raises
+    ------
+    DoesNotFit
+        The record is of a program that the compiler refused.
+    """
+    there = files(RECORDS)
+    refused = there.get(f"{name}.{chip}{REFUSED}")
+    if refused is not None:
+        raise DoesNotFit(load_refusal(refused))
+    file = there.get(f"{name}.{chip}")
+    return None if file is None else load_report(file)
+
+
+@contextlib.contextmanager
+def refusal_recorded(name: str, chip: str, folder: Path) -> Iterator[None]:
+    """Write the record of a program that doesn't fit."""
+    try:
+        yield
+    except DoesNotFit as error:
+        save(folder / f"{name}.{chip}{REFUSED}.json", {"schema": REFUSAL, "message": str(error)})
+        raise
+
+
+class RecordUsed(UserWarning):
+    """A committed record is used instead of the compiler.
+
+    Examples
+    --------
+    >>> issubclass(RecordUsed, UserWarning)
+    True
+    """
+
+
+class RecordDiffers(UserWarning):
+    """The compiler here makes another program than the one in the committed record.
+
+    Examples
+    --------
+    >>> issubclass(RecordDiffers, UserWarning)
+    True
+    """
+
+
+def analyze(
+    fn: Any,
+    *args: Any,
+    chip: Any = None,
+    record: str | None = None,
+    use: str = "auto",
+    topology: str | None = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    turns: Mapping[str, int] | None = None,
+    name: str | None = None,
+    **kwargs: Any,
+) -> Report:
+    """Compile a JAX function for a chip and return its FLOPs, bytes and kernels.
+
+    Parameters
+    ----------
+    fn : callable
+        A plain function, or a result of `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit`; or a
+        result of its `trace`, `lower` or `lower(...).compile()`, then without arguments.
+    *args, **kwargs
+        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them, Equinox and NNX
+        modules. Sharding over a mesh (of arguments, by `in_shardings`, `jax.set_mesh` or
+        `jax.shard_map`) gives a program for all its devices, and a report for one of them; the
+        mesh may be of any devices, or abstract.
+    chip : str, Chip or jax.Device, optional
+        "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; a slice of them by its
+        cloud's name, such as "v6e-8"; or JAX's device here, which is the default, even a CPU.
+    record : str, optional
+        Name of the committed record to use if there is no compiler for `chip`, or it refuses the
+        program: a warning says so, and also where it makes another program than the record's.
+    use : {"auto", "compiler", "record"}
+        "auto" compiles if possible, and otherwise uses the record. The environment variable
+        ROOFLINE_USE overrides it in calls with a record; ROOFLINE_RECORD_TO names a directory for
+        new records. "record" is for programs that take minutes: only ROOFLINE_USE=whole compiles
+        them.
+    topology : str, optional
+        Layout of the chips, for instance "4x4x4", or "4*16x16" for four slices; the mesh's first
+        axis then crosses slices, over hosts. By default the smallest slice that holds the mesh.
+    static_argnums, static_argnames, donate_argnums : optional
+        As for `jax.jit`; for a function that is jitted already, give them there.
+    turns : mapping of str to int, optional
+        Trip counts of loops whose count the program doesn't state: by the loop's name, or by its
+        line ("model.py:30").
+    name : str, optional
+        The function's name in the report.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    UnknownName
+        No such chip; the message gives the nearest.
+    BadType, BadValue
+        An option, such as `name`, that is also an argument of the function: bind that one first. An
+        option of another type, or with a value that isn't allowed.
+    NoCompiler
+        The compiler for this chip is not here, and no record: the message says what to install.
+    CannotTrace
+        JAX can't trace the function with these arguments: wrong shapes, missing arguments.
+    DoesNotFit
+        The program needs more memory than a device has; the error has the number of bytes.
+    CannotCompile
+        The compiler refused the program, and there is no record. If the installed libtpu isn't the
+        one that JAX is made for, the message says what to install.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> x = jax.ShapeDtypeStruct((2048, 2048), jnp.bfloat16)
+    >>> report = analyze(jnp.matmul, x, x, chip="v6e")  # doctest: +SKIP
+    >>> report.flops, report.hbm_bytes, report.bound  # doctest: +SKIP
+    (17179869184.0, 25165824, 'compute')
+    """
+    own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
+    check_options(analyze, fn, args, own)
+    asked = os.environ.get(USE, "") if record is not None else ""
+    if asked and (use == "auto" or asked == "whole"):
+        use = "compiler" if asked == "whole" else asked
+    use = name_of("way to analyse", use, ["auto", "compiler", "record"])
+    chip, layout = slice_of(chip)
+    topology = topology if topology is not None else layout
+    known = chips.chip(chip) if chip is not None else None
+    if not (callable(fn) or is_stage(fn)):
+        raise BadType(f"the function must be callable, got {fn!r} ({type(fn).__name__})")
+    if record is not None and not re.fullmatch(r"[\w\-]+", record):
+        raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
+    stored = _recorded(known, record, use)
+    if stored is not None:
+        return stored if use == "record" else stands_in(stored, record, str(can_compile(known)))
+    what = fn, Arguments(args, kwargs), known, jit_options(own), topology, turns_of(turns), name
+    folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
+    if record is not None and folder is not None:
+        with refusal_recorded(record, known.key if known else "", folder):
+            report = report_of(*what)
+        write(folder / f"{record}.{report.target}.json", report.to_json())
+        return report
+    try:
+        report = report_of(*what)
+    except (CannotCompile, NoCompiler) as error:
+        stored = find_record(record, known.key) if record and known and use == "auto" else None
+        if stored is None:
+            raise
+        first, *more = str(error).splitlines()
+        return stands_in(stored, record, "; ".join([first, *more[-1:]]))
+    if record is not None and known is not None and use == "auto":
+        tell_changes(report, record)
+    return report
+
+
+def jit_options(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those options of `analyze` or `explain` that are for `jax.jit`."""
+    names = ("static_argnums", "static_argnames", "donate_argnums")
+    return {option: own[option] for option in names if own[option] is not None}
+
+
+def turns_of(given: Any) -> dict[str, int]:
+    """Return the stated trip counts of loops, checked."""
+    return {key: whole(f"turns of {key}", n) for key, n in mapping("turns", given or {}).items()}
+
+
+def check_options(
+    entry: Callable[..., Any], fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]
+) -> None:
+    """Raise BadType if an option of `analyze` or `explain` may be an argument of the function.
+
+    Also if a name isn't a text.
+    """
+    bound = getattr(inspect.unwrap(fn), "keywords", {})  # of a functools.partial
+    theirs: set[str] = set()
+    # without a signature, or with too many arguments, JAX raises the error
+    with contextlib.suppress(TypeError, ValueError):
+        signature = inspect.signature(fn)
+        theirs = signature.parameters.keys() - {*bound, *signature.bind_partial(*args).arguments}
+    defaults = inspect.signature(entry).parameters
+    for key, value in own.items():
+        if key in theirs and value is not defaults[key].default:
+            raise BadType(
+                f"{key}={shown(value)} is an option of {entry.__name__}, and the function takes "
+                f"{key!r} too: bind the function's with functools.partial(fn, {key}=...)"
+            )
+    for option in ("name", "record", "topology"):
+        if own.get(option) is not None:
+            text(option, own[option])
+
+
+def _recorded(chip: chips.Chip | None, record: str | None, use: str) -> Report | None:
+    """Return the record to use, or None to compile; raise if neither is possible."""
+    missing = can_compile(chip) if use != "record" else "the record was asked for"
+    if missing is None:
+        return None
+    if use == "compiler":
+        raise NoCompiler(missing)
+    there = f", and there is no record {record!r} of it" if record else ""
+    if chip is None:
+        raise NoCompiler(f"{missing}{there}")
+    stored = find_record(record, chip.key) if record is not None else None
+    if stored is None:
+        raise NoCompiler(f"{missing}{there}")
+    return stored
+
+
+def stands_in(stored: Report, record: str | None, why: str) -> Report:
+    """Return a record that is used instead of the compiler; a warning says so."""
+    chip = chips.chip(stored.target).name
+    message = f"showing the record {record!r} for {chip}, compiled by {compiled_by(stored)}: {why}"
+    warnings.warn(message, RecordUsed, stacklevel=3)
+    return stored
+
+
+def tell_changes(report: Report, record: str) -> None:
+    """Warn if a program has other figures than its record, since a text may describe that one."""
+    with contextlib.suppress(DoesNotFit):  # the record of a refusal has no figures
+        stored = find_record(record, report.target)
+        if stored is not None and figures(stored) != figures(report):
+            message = f"{record!r} for {chips.chip(report.target).name}: {figures(report)}, as "
+            message += f"compiled here by {compiled_by(report)}; the text was written for the "
+            message += f"record by {compiled_by(stored)}: {figures(stored)}"
+            warnings.warn(message, RecordDiffers, stacklevel=3)
+
+
+def figures(report: Report) -> str:
+    """Return what most depends on the compiler's version: kernels, traffic, time."""
+    said = [f"{len(report.kernels)} kernels", f"{si(report.hbm_bytes, 'B')} of HBM traffic"]
+    if report.xla_bytes is not None:
+        said.append(f"{si(report.xla_bytes, 'B')} by cost_analysis")
+    if report.time_at_roof is not None:
+        said.append(f"at least {si(report.time_at_roof, 's')}")
+    return ", ".join(said)
+
+
+def report_of(
+    fn: Any,
+    arguments: Arguments,
+    chip: chips.Chip | None,
+    jit: Mapping[str, Any],
+    topology: str | None = None,
+    turns: Mapping[str, int] | None = None,
+    name: str | None = None,
+) -> Report:
+    """Compile a function for a chip (None: the device here), and return its report."""
+    import jax
+
+    started = time.perf_counter()
+    name = name or function_name(fn)
+    if is_compiled(fn):
+        lowered, program = _given(fn, arguments, chip, name)
+        mesh, devices = {}, 0
+    else:
+        lowered = lower(fn, arguments, jit, chip, topology, name)
+        program = compile_program(lowered)
+        mesh, devices = lowered.mesh, lowered.partitions
+    platform, axes = lowered.platform, axes_of_mesh(mesh)
+    module = parse(program.text)
+    ledger = kernels(module, platform, turns=turns, calls=lowered.calls)
+    return Report(
+        name=name,
+        target=lowered.target,
+        platform=platform,
+        arguments=arguments.described(),
+        rows=tuple(with_axes(row, axes) for row in ledger.rows),
+        notes=(
+            *lost(lowered),
+            *memory_notes(module, program.text, ledger.rows),
+            *ledger.notes,
+            *_notes(lowered),
+        ),
+        xla=program.costs,
+        jax_version=jax.__version__,
+        compiler=compiler_version(platform),
+        devices=devices or module.partitions,
+        mesh=mesh,
+        topology=lowered.topology,
+        memory=program.memory,
+        requested_flops=lowered.requested,
+        calls=lowered.calls,
+        compiling=time.perf_counter() - started,
+        text=program.text,
+    )
+
+
+def _given(
+    fn: Any, arguments: Arguments, chip: chips.Chip | None, name: str
+) -> tuple[Lowered, CompilerOutput]:
+    """Return an executable's target, and its contents."""
+    executable = getattr(fn, "compiled", fn)  # of Equinox and of NNX
+    program, device = read_executable(executable), device_of(executable)
+    if chip is not None and not is_chip(device, chip):
+        raise BadValue(
+            f"the executable was compiled for {chip_key(device)}, and chip= is "
+            f"{chip.key}: leave chip= out, or give the function and its arguments"
+        )
+    return Lowered(fn, arguments, name, platform_of(device), chip_key(device)), program
+
+
+def _notes(lowered: Lowered) -> list[str]:
+    notes = []
+    if lowered.devices and jax_version() < (0, 8):
+        notes.append("this JAX's optimal_seconds does not depend on the chip")
+    if lowered.platform == "cpu":
+        notes.append("a CPU has no separate HBM: bytes are those that cross kernels, caches or not")
+    return notes
+
+
+MOST_UNUSED = 0.5
+"""Share of matmul FLOPs that may be unused without a note. A gradient without its value doesn't
+need the last forward matmul, which is half of a program of one layer."""
+
+
+NOT_REUSED = "donated, but not reused: "
+"""How a note on an argument begins that is donated in vain."""
+
+
+def _unused_donations(lowered: Lowered) -> list[str]:
+    """Return notes on donated arguments for which no result has their shape and type."""
+    import jax
+
+    infos = jax.tree.leaves(lowered.stage.args_info, is_leaf=lambda one: hasattr(one, "donated"))
+    left = Counter((tuple(one.shape), one.dtype) for one in results_of(lowered.stage))
+    notes = []
+    for number, info in enumerate(infos):
+        place = tuple(info.shape), info.dtype
+        left[place] -= info.donated
+        if info.donated and left[place] < 0:
+            called = f"argument {number}, {info.dtype}[{','.join(map(str, info.shape))}]"
+            notes.append(f"{NOT_REUSED}{called}: no result that is left has its shape and type")
+    return notes
+
+
+def lost(lowered: Lowered) -> tuple[str, ...]:
+    """Return notes on what a function asks for in vain: donations, and most of its matmul FLOPs."""
+    donated = _unused_donations(lowered)
+    if lowered.unused <= MOST_UNUSED or not lowered.requested:
+        return tuple(donated)
+    asked = si(lowered.requested, "FLOP")
+    return (
+        *donated,
+        f"{lowered.unused:.0%} of the {asked} of matmuls in this function are NOT in the compiled "
+        "program: no returned value needs them, so the compiler leaves them out. Return the values "
+        "that they compute (gradients, updated parameters). Whatever a function only writes into "
+        "its arguments is lost under jax.jit",
+    )

@@ -1,0 +1,311 @@
+"""A report for people: as text, as HTML, as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from roofline.xla.kernel import (
+    CompiledKernel,
+    cycle_seconds_of,
+    line_of,
+    longest_of,
+    seconds_of,
+)
+from roofline.xla.targets import assumed_vector_peak
+from roofline_helpers.common.show import cell, shortened, si, significant, template
+from roofline_helpers.common.terminal import Grid
+
+if TYPE_CHECKING:
+    import pandas
+
+    from roofline.xla.compiler import MemoryStats
+    from roofline.xla.kernel import TimedCollective
+    from roofline.xla.report import Report
+
+SHOWN = 12
+"""The most kernels that the text of a report lists."""
+
+LONG, PAGE = 20, 24
+"""Kernels of a program from which on its groups are listed too, and how many of these."""
+
+
+# --- the pieces -----------------------------------------------------------------------------------
+
+
+def title(report: Report) -> str:
+    """Return the compiled function and its target."""
+    where = report.chip.name if report.chip is not None else report.target
+    many = f", one of {report.devices} devices" if report.devices > 1 else ""
+    return f"{report.name}({', '.join(report.arguments)}) compiled for {where}{many}"
+
+
+def headline(report: Report) -> str:
+    """Return a report in a line: target, FLOPs, bytes, seconds, kernels."""
+    more = "at least " if report.at_least else ""
+    flops = f"{more or ('at least ' if report.unknown else '')}{si(report.flops, 'FLOP')}"
+    parts = [f"{flops}, {more}{si(report.hbm_bytes, 'B')} of HBM"]
+    if report.host_bytes:
+        parts.append(f"{si(report.host_bytes, 'B')} to and from the host")
+    if report.time_at_roof is not None:
+        more = more or ("at least " if report.host_bytes else "")
+        parts.append(f"{more}{si(report.time_at_roof, 's')} by the roof")
+    if report.bound:
+        parts.append(f"bound by {report.bound}")
+    kernels = len(report.kernels)
+    parts.append(f"{kernels} kernel{'' if kernels == 1 else 's'}")
+    return f"{report.name} for {report.target}: {', '.join(parts)}"
+
+
+def compiled_by(report: Report) -> str:
+    """Return the versions of JAX and of the compiler."""
+    return f"JAX {report.jax_version}, {report.compiler}"
+
+
+def summary(report: Report) -> list[tuple[str, str]]:
+    """Return the lines above the kernels, label and text."""
+    known = report.intensity
+    more = "at least " if report.unknown else ""
+    intensity = "unknown" if known is None else f"{more}{significant(known)} FLOP/byte"
+    if report.chip is not None and report.bound:
+        intensity += f", bound by {report.bound}"
+    elif report.chip is not None and report.bounds:
+        intensity += f", bound by {' or '.join(report.bounds)}: {_because(report)}"
+    elif report.chip is not None and report.host_bytes:
+        intensity += f", bound unknown: {si(report.host_bytes, 'B')} cross the link to the host"
+    elif report.chip is not None and report.at_least:
+        intensity += f", bound unknown: {report.at_least}"
+    elif report.chip is not None and report.unknown:
+        intensity += ", bound unknown, as are FLOPs"
+    said = [si(report.xla["flops"], "FLOP")] if "flops" in report.xla else []
+    said += [f"{si(report.xla_bytes, 'B')} accessed"] if report.xla_bytes is not None else []
+    return [
+        *_counts(report),
+        ("intensity", intensity),
+        *_times(report),
+        ("cost_analysis", ", ".join(said) or "nothing"),
+        *_exchanges(report),
+    ]
+
+
+def _because(report: Report) -> str:
+    """Return why the bound of a report depends on assumptions."""
+    reasons = []
+    if report.most_bytes > report.hbm_bytes:
+        reasons.append("data choose")
+    assumed = None if report.chip is None else assumed_vector_peak(report.chip)
+    if assumed is not None and any(kernel.most_limit == "vector" for kernel in report.kernels):
+        reasons.append(f"vector work is assumed to reach {si(assumed[0], 'FLOP/s')} at most")
+    if "latency" in report.bounds:
+        launches = sum(kernel.launches for kernel in report.kernels if not kernel.work.overlaps)
+        reasons.append(
+            f"with {si(report.floor or 0, 's')} for each launch and each iteration of a loop "
+            f"({launches:,}) it takes {si(report.time_with_floor or 0, 's')}"
+        )
+    return "; ".join(reasons)
+
+
+def _counts(report: Report) -> list[tuple[str, str]]:
+    more = "at least " if report.unknown or report.at_least else ""
+    flops = f"{more}{si(report.flops, 'FLOP')}: matrix {si(report.matrix_flops, 'FLOP')}, vector "
+    flops += f"{si(report.vector_flops, 'FLOP')}, of which {si(report.transcendentals, '').strip()}"
+    moved = f"{si(report.read_bytes, 'B')} read, {si(report.written_bytes, 'B')} written"
+    hbm = f"{_range(report.hbm_bytes, report.most_bytes, 'B')}: {moved}"
+    lines = [("FLOPs", f"{flops} transcendental"), ("HBM", hbm)]
+    if report.extra is not None and report.extra > 1.02:
+        asked = si((report.requested_flops or 0) / report.devices, "FLOP")
+        times = f"{more}{report.extra:.2f} times the {asked} of matmuls asked for"
+        lines.append(("of these", f"{times}: {_more(report)}"))
+    if report.memory is not None:
+        lines.append(("memory", _memory(report, report.memory)))
+    if report.host_bytes:
+        to, back = (
+            sum(book.get("host", 0) for book in books)
+            for books in ([k.written for k in report.kernels], [k.read for k in report.kernels])
+        )
+        sides = f"{si(to, 'B')} to it, {si(back, 'B')} from it"
+        unknown = "its Python's" if report.platform == "cpu" else "the rate of its link"
+        lines.append(("host", f"{sides}: no time, as {unknown} isn't known"))
+    others = {k: v for k, v in report.traffic.items() if k not in ("hbm", "host") and v >= 1024}
+    if others:
+        listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))
+        lines.append(("other traffic", listed))
+    return lines
+
+
+def _more(report: Report) -> str:
+    """Return why a program does more matmul FLOPs than were asked for, as far as it shows."""
+    if any(kernel.matrix_flops and kernel.work.step == "recomputed" for kernel in report.kernels):
+        return "some are computed again"
+    if report.devices > 1:
+        return "devices do some of the same"
+    return "done twice, or on zeros that the compiler adds (groups made dense, dilation)"
+
+
+def _range(least: float, most: float, unit: str) -> str:
+    """Return a number, or two if it depends on data."""
+    if math.isinf(most):
+        return f"at least {si(least, unit)}"
+    return si(least, unit) if most <= 1.01 * least else f"{si(least, unit)} to {si(most, unit)}"
+
+
+def _memory(report: Report, memory: MemoryStats) -> str:
+    """Return the HBM that a program needs, and the HBM of a device."""
+    parts = f"{si(memory.arguments, 'B')} arguments, {si(memory.temporaries, 'B')} temporaries"
+    text = f"{si(memory.total, 'B')} at most: {parts}"
+    hbm = report.chip.memory["hbm"].capacity if report.chip is not None else None
+    return f"{text}; of {si(hbm.value, 'B')}" if hbm is not None else text
+
+
+def _times(report: Report) -> list[tuple[str, str]]:
+    """Return the bound, the time to expect, and other counts of the time on one line."""
+    lines, others = [], []
+    if report.time_at_roof is not None and report.expected is not None:
+        bound = f"{si(report.time_at_roof, 's')} at least, by published peaks"
+        lines = [("bound", bound), ("expected", f"{report.expected}: {report.expected.why}")]
+    if report.cycle_seconds is not None and report.clock is not None:
+        missing = f", {report.without_cycles} kernels without" if report.without_cycles else ""
+        hertz, source = report.clock
+        clock = f"clock {si(hertz, 'Hz')}, {source}"
+        others.append(f"compiler's cycles alone {si(report.cycle_seconds, 's')}{missing} ({clock})")
+    if report.xla_seconds is not None:
+        once = " (loops once)" if any(k.launches > 1 for k in report.kernels) else ""
+        others.append(f"XLA's optimal_seconds {si(report.xla_seconds, 's')}{once}")
+    return [*lines, ("other counts", "; ".join(others))] if others else lines
+
+
+def _exchanges(report: Report) -> list[tuple[str, str]]:
+    alike: dict[tuple[Any, ...], list[TimedCollective]] = {}
+    for exchange in report.exchanges:
+        each = exchange.collective
+        key = (each.kind, each.axis, each.group_size, each.bytes_in, each.bytes_out)
+        alike.setdefault(key, []).append(exchange)
+    lines = []
+    for (kind, axis, size, into, out), same in alike.items():
+        along = f" along {axis}" if axis else ""
+        times = sum(exchange.collective.launches for exchange in same)
+        text = f"{si(into, 'B')} in, {si(out, 'B')} out, {size} devices{along}, {times} ×"
+        if report.chip is not None:
+            seconds = sum(exchange.seconds for exchange in same)
+            exposed = sum(exchange.exposed for exchange in same)
+            text += f", {si(seconds, 's')}, of which {si(exposed, 's')} exposed"
+        lines.append((kind, text))
+    return lines
+
+
+def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the rows of the kernels that are listed, without empty columns."""
+    rows = [_cells(kernel) for kernel in _costliest(report)]
+    head = []
+    for name in rows[0] if rows else ():
+        values = {row[name] for row in rows} - {None, ""}
+        if values and (name != "launches" or values != {1}):
+            head.append(name)
+    return head, [[_shown(row[name]) for name in head] for row in rows]
+
+
+Table = tuple[list[str], list[list[str]], str]
+"""A head, rows, and a line below them."""
+
+
+def tables(report: Report) -> list[Table]:
+    """Return the tables to list: the kernels, after groups of them for a long program."""
+    listed: list[Table] = []
+    if len(report.kernels) > LONG:
+        listed.append(groups_listed(report.groups()))
+    head, cells = _listed(report)
+    more = len(report.kernels) - SHOWN
+    below = f"… and {more} cheaper kernels" if more > 0 else ""
+    return [*listed, (head, cells, below)] if cells else listed
+
+
+def groups_listed(groups: Mapping[str, Sequence[CompiledKernel]]) -> Table:
+    """Return groups as they are listed, those that take longest first."""
+    rows = [_group_cells(name, kernels) for name, kernels in list(groups.items())[:PAGE]]
+    more = len(groups) - PAGE
+    below = f"… and {more} groups that take less" if more > 0 else ""
+    cells = [[_shown(cell) for cell in row.values()] for row in rows]
+    return (list(rows[0]) if rows else []), cells, below
+
+
+def _group_cells(name: str, kernels: Sequence[CompiledKernel]) -> dict[str, Any]:
+    """Return one row of a table of groups: totals over all launches."""
+    return {
+        "where": name,
+        "kernels": len(kernels),
+        "limit": longest_of(kernels, lambda each: "" if each.work.overlaps else each.limit or ""),
+        "roof µs": seconds_of(kernels) * 1e6,
+        "cycles µs": cycle_seconds_of(kernels) * 1e6 or None,
+        "HBM MB": sum(kernel.hbm_bytes for kernel in kernels) / 1e6,
+        "matrix MFLOP": sum(kernel.matrix_flops for kernel in kernels) / 1e6,
+        "line": line_of(kernels),
+    }
+
+
+def _costliest(report: Report) -> list[CompiledKernel]:
+    """Return the kernels that are listed, in the order in which they run."""
+
+    def cost(place: int) -> tuple[float, float, float]:
+        kernel = report.kernels[place]
+        return kernel.roof_seconds or 0.0, kernel.hbm_bytes, kernel.flops or 0.0
+
+    dearest = sorted(range(len(report.kernels)), key=cost, reverse=True)[:SHOWN]
+    return [report.kernels[place] for place in sorted(dearest)]
+
+
+def _cells(kernel: CompiledKernel) -> dict[str, Any]:
+    """Return one row of a report's table."""
+
+    def micro(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds * 1e6
+
+    row = kernel.work
+    unknown = "unknown" if kernel.flops is None or row.at_least else None
+    return {
+        "role": row.role,
+        "launches": kernel.launches,
+        "limit": "unknown" if unknown else kernel.limits,
+        "roof µs": micro(kernel.roof_seconds),
+        "FLOP/byte": kernel.intensity,
+        "read MB": row.read_bytes * kernel.launches / 1e6,
+        "written MB": row.written_bytes * kernel.launches / 1e6,
+        "matrix MFLOP": unknown or kernel.matrix_flops / 1e6,
+        "vector MFLOP": unknown or kernel.vector_flops / 1e6,
+        "cycles µs": micro(kernel.cycle_seconds),
+        "line": str(row.source or ""),
+        "kernel": kernel.name,
+    }
+
+
+def _shown(value: Any) -> str:
+    rounded = float(f"{value:.3g}") if isinstance(value, float) else value
+    return shortened(cell(rounded), 44)
+
+
+# --- the whole ------------------------------------------------------------------------------------
+
+
+def parts(report: Report, by: str | None = None) -> list[str | Grid]:
+    """Return what is printed of a report: of a long program, groups of its kernels too."""
+    listed = tables(report) if by is None else [groups_listed(report.groups(by))]
+    lines: list[str | Grid] = [title(report), Grid(["", ""], summary(report))]
+    for head, cells, below in listed:
+        lines += ["", Grid(head, cells), *([below] if below else [])]
+    return [*lines, *(f"note: {note}" for note in report.notes), f"({compiled_by(report)})"]
+
+
+def html(report: Report) -> str:
+    """Return a report as HTML."""
+    shown = {"title": title(report), "summary": summary(report), "tables": tables(report)}
+    page = template("xla/report.html", "roofline")
+    return str(page.render(**shown, notes=report.notes, by=compiled_by(report)))
+
+
+def table(report: Report) -> pandas.DataFrame:
+    """Return one row per kernel, in the order in which they run."""
+    import pandas
+
+    frame = pandas.DataFrame([_cells(kernel) for kernel in report.kernels])
+    frame.attrs["notes"] = list(report.notes)
+    return frame.set_index("kernel") if len(frame) else frame

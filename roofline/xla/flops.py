@@ -1,0 +1,562 @@
+"""FLOPs of an instruction: custom calls, matmuls, the share of a fusion that is needed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from roofline.xla.hlo import (
+    APPLYING,
+    ARITHMETIC,
+    FREE,
+    FREE_CALLS,
+    MOVING,
+    PRODUCTS,
+    SLICES,
+    TRANSCENDENTAL,
+    UPDATES,
+    VIEWS,
+    Computation,
+    Instruction,
+    Module,
+    Shape,
+    Site,
+)
+from roofline.xla.pallas import PallasKernel
+from roofline.xla.windows import Window
+
+# A piece of a value: the opcode that slices it, its computation, and the slice's indices
+_Piece = tuple[str, Any, tuple[str, ...]]
+_Users = dict[str, dict[_Piece, float]]
+ANY: _Piece = ("", None, ())  # an unknown piece
+
+# --- Custom calls: declared costs, and the calls of NVIDIA's libraries ---------------------------
+
+
+def declared(each: Instruction) -> dict[str, Any]:
+    """Return the declared cost of a custom call; {} if there is none."""
+    if each.base != "custom-call":
+        return {}
+    estimate = each.config.get("custom_call_config", {}).get("cost_estimate")
+    return estimate if isinstance(estimate, dict) else {}
+
+
+def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
+    """Return the dot or convolution that a call of cuBLAS or cuDNN states.
+
+    Also the shapes of its operands. None for every other call.
+    """
+    each, operands = site.instruction, site.operands
+    result = each.shape.parts[0] if each.shape.parts else each.shape
+    if each.target.startswith("__cublas$") and len(operands) >= 2:
+        stated = each.config.get("gemm_backend_config", each.config)
+        inner = stated.get("dot_dimension_numbers", {}).get("lhs_contracting_dimensions")
+        if inner is None:
+            return None
+        attributes = {"lhs_contracting_dims": ",".join(map(str, inner))}
+        return Instruction(each.name, "dot", result, (), attributes), operands[0], operands[1]
+    if "dim_labels" not in each.attributes or len(operands) < 2:
+        return None
+    first, second = operands[:2]
+    roles = {  # input, kernel and result of the forward convolution, whose window and labels count
+        "__cudnn$convForward": (first, second, result),
+        "__cudnn$convBackwardInput": (result, second, first),
+        "__cudnn$convBackwardFilter": (first, result, second),
+    }
+    for name, (lhs, rhs, out) in roles.items():
+        if each.target.startswith(name):
+            return Instruction(each.name, "convolution", out, (), each.attributes), lhs, rhs
+    return None
+
+
+_MASKED = {"NO_MASK": False, "CAUSAL": True}
+"""The masks of cuDNN's attention whose pairs of query and key the program states."""
+
+
+def library_attention(site: Site) -> Flops | None:
+    """Return the FLOPs of a call of cuDNN's attention; None of other calls.
+
+    Also None where data choose the pairs: padding to lengths, segments, paged caches.
+
+    Forward it has two matmuls, backward five: the scores once more, and a gradient of each factor.
+    A pair of query and key costs one exponential, and three more operations on the vector unit.
+    """
+    each = site.instruction
+    stated = each.config.get("cudnn_fmha_backend_config", {})
+    dims = [int(n) for n in stated.get("intermediate_tensor_shape", {}).get("dimensions", ())]
+    mask, window = stated.get("mask_type"), int(stated.get("sliding_window_length", 0))
+    fixed = not stated.get("is_paged_attention") and int(stated.get("max_seg_per_batch", 1)) < 2
+    if "fmha" not in each.target or len(dims) != 4 or mask not in _MASKED or not fixed:
+        return None
+    batch, heads, queries, keys = dims
+    width = site.operands[0].dims[-1] + site.operands[2].dims[-1]  # of keys, and of values
+    seen = range(1, queries + 1) if _MASKED[mask] else [keys] * queries
+    pairs = batch * heads * sum(min(n, keys, window or keys) for n in seen)
+    again = site.operands[0].dims[-1] if "Backward" in each.target else 0
+    products = 2 * width + again if again else width
+    return Flops(2 * pairs * products, 4 * pairs, pairs)
+
+
+def is_product(site: Site) -> bool:
+    """Return whether an instruction is a matmul of its first two operands, also by a library."""
+    opcode = site.instruction.opcode
+    return (opcode in PRODUCTS and len(site.operands) >= 2) or library_product(site) is not None
+
+
+def results(each: Instruction) -> Shape:
+    """Return the shape of an instruction's results.
+
+    The shape of an asynchronous start also has the source, that of a library's call also its
+    scratch memory: both are left out.
+    """
+    parts = each.shape.parts
+    if each.opcode == "send":
+        return Shape(parts=())
+    if each.target.startswith(("__cublas$", "__cudnn$")) and parts and len(parts) > 1:
+        return Shape(parts=parts[:-1])  # the last is the library's scratch memory
+    if not each.opcode.endswith("-start") or not parts:
+        return each.shape
+    if each.opcode == "copy-start":  # (destination, source, context)
+        return parts[0]
+    if each.opcode == "all-reduce-start":  # results only; from JAX 0.11 on (sources, results)
+        return parts[1] if len(parts) == 2 and parts[0].parts else each.shape
+    return parts[1] if len(parts) > 1 else parts[0]  # (sources, results, context …)
+
+
+PALLAS = ("tpu_custom_call", "mosaic_gpu", "mosaic_gpu_v2", "__gpu$xla.gpu.triton")
+"""Targets of custom calls that are Pallas kernels."""
+
+
+def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | None:
+    """Return the count of a Pallas kernel; None for other calls, and without a count."""
+    each = site.instruction
+    if each.target not in PALLAS:
+        return None
+    dims = [shape.dims for shape in site.operands if shape.dims]
+    same = [
+        kernel
+        for kernel in kernels
+        if [operand.shape for operand in kernel.operands if operand.shape and not operand.result]
+        == dims
+    ]
+    named = [
+        kernel for kernel in same if kernel.name and kernel.name in f"{each.name} {each.op_name}"
+    ]
+    counts = {(k.matrix_flops, k.vector_flops, k.reads, k.writes): k for k in named or same}
+    return next(iter(counts.values())) if len(counts) == 1 else None
+
+
+# --- FLOPs of dots, and of convolutions without the taps that meet only padding ------------------
+
+
+def windows_of(each: Instruction, dims: int) -> list[Window]:
+    """Read `window={size=3x3 stride=1x1 pad=1_1x1_1 lhs_dilate=1x1 rhs_dilate=1x1}`."""
+    text = each.attributes.get("window", "")
+    parts = text.strip("{} ").split()
+    stated = dict(part.split("=", 1) for part in parts if "=" in part)
+
+    def numbers(key: str, default: int) -> list[int]:
+        return [int(n) for n in stated[key].split("x")] if key in stated else [default] * dims
+
+    pads = stated["pad"].split("x") if "pad" in stated else ["0_0"] * dims
+    columns = (
+        numbers("size", 1),
+        numbers("stride", 1),
+        [int(pad.split("_")[0]) for pad in pads],
+        numbers("lhs_dilate", 1),
+        numbers("rhs_dilate", 1),
+    )
+    return [Window(*row) for row in zip(*columns, strict=True)]
+
+
+def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
+    """Return the FLOPs of a dot or a convolution: two for each multiply-add that meets data.
+
+    Of complex numbers a multiply-add has eight.
+
+    Examples
+    --------
+    >>> from roofline.xla.hlo import parse
+    >>> dot = parse('''HloModule t
+    ... ENTRY %m (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
+    ...   %a = f32[4,8] parameter(0)
+    ...   %b = f32[8,2] parameter(1)
+    ...   ROOT %c = f32[4,2] dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    ... }''').entry
+    >>> matrix_flops(dot.root, *(each.shape for each in dot.parameters))
+    128
+    """
+    each_mac = 8 if lhs.dtype.startswith("c") else 2
+    if each.opcode == "dot":
+        inner = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
+        return each_mac * each.shape.elements * inner
+    # bf0_io0->bf0: the dimensions of input, kernel and output
+    left, right, out = re.split("_|->", each.attributes["dim_labels"])
+    macs = lhs.dims[left.index("b")] // int(each.attributes.get("batch_group_count", 1))
+    macs *= rhs.dims[right.index("i")] * rhs.dims[right.index("o")]
+    # a window's sizes are in the order of the labels' numbers, whatever the output's order is
+    spatial = sorted(label for label in out if label.isdigit())
+    for label, window in zip(spatial, windows_of(each, len(spatial)), strict=True):
+        size = lhs.dims[left.index(label)]
+        positions = each.shape.dims[out.index(label)]
+        macs *= window.taps(size, positions)
+    return each_mac * macs
+
+
+def is_depthwise(each: Instruction, lhs: Shape, rhs: Shape) -> bool:
+    """Return whether a convolution multiplies no matrices: each of its groups is one channel.
+
+    Also the gradient of one by its weights. Its work is that of the vector unit.
+    """
+    if each.opcode != "convolution":
+        return False
+    left, right, _ = re.split("_|->", each.attributes["dim_labels"])
+    groups = int(each.attributes.get("feature_group_count", 1))
+    of_batch = int(each.attributes.get("batch_group_count", 1))
+    alone = groups > 1 and rhs.dims[right.index("i")] == 1
+    return alone or (of_batch > 1 and lhs.dims[left.index("b")] == of_batch)
+
+
+def _product_flops(each: Instruction, lhs: Shape, rhs: Shape) -> Flops:
+    n = matrix_flops(each, lhs, rhs)
+    return Flops(vector=n) if is_depthwise(each, lhs, rhs) else Flops(matrix=n)
+
+
+# --- The share of each value inside a fusion that must be computed or read -----------------------
+
+_HALVES = ("X64SplitLow", "X64SplitHigh")
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A result of a fusion that updates one of its parameters in place.
+
+    `update` is the name of the updating instruction ("" if an inner fusion does it), `buffer` that
+    of the parameter, and `share` the part of the buffer that is written.
+    """
+
+    update: str
+    buffer: str
+    share: float
+
+
+def in_place(program: Module, inner: Computation) -> dict[str, InPlace]:
+    """Return the results of a fusion that update a parameter in place, by name."""
+    updates = {}
+    for result in inner.results:
+        each = _through(result, program, inner)
+        if each.opcode == "fusion":
+            called = program.called(each, "calls")[0]
+            for inside in list(in_place(program, called).values())[:1]:
+                place = [p.name for p in called.parameters].index(inside.buffer)
+                buffer = _through(each.operands[place], program, inner)
+                if buffer.opcode == "parameter" and called.root.opcode != "tuple":
+                    updates[result] = InPlace("", buffer.name, inside.share)
+            continue
+        if each.opcode not in UPDATES:
+            continue
+        buffer = _through(each.operands[0], program, inner)
+        if buffer.opcode == "parameter" and buffer.shape.elements == each.shape.elements:
+            share = elements_updated(each, inner) / max(each.shape.leaves[0].elements, 1)
+            updates[result] = InPlace(each.name, buffer.name, min(share, 1.0))
+    return updates
+
+
+def _through(name: str, program: Module, where: Computation) -> Instruction:
+    """Follow a value back through operations that keep its order: bitcasts, copies, conversions.
+
+    A fusion of only these is one of them: XLA for v7x puts a change of tiles into one.
+    """
+    each = where.by_name[name]
+    while each.operands:
+        if each.opcode == "fusion":
+            [called, *_] = program.called(each, "calls")
+            if _through(called.root.name, program, called).name != called.parameters[0].name:
+                break
+        elif each.opcode not in VIEWS or reorders(Site(program, where, each)):
+            break
+        each = where.by_name[each.operands[0]]
+    return each
+
+
+def reorders(site: Site) -> bool:
+    """Return whether a transpose or copy changes the order in memory, so that all of it moves."""
+    each = site.instruction
+    if each.opcode not in ("transpose", "copy") or each.shape.parts is not None:
+        return False
+    before, after = site.operands[0], each.shape
+    if not before.order or not after.order:
+        return False
+    axes = each.numbers("dimensions") or tuple(range(len(after.dims)))
+    written = [axes[d] for d in after.order if after.dims[d] > 1]
+    return written != [d for d in before.order if before.dims[d] > 1]
+
+
+def elements_updated(each: Instruction, where: Computation) -> int:
+    """Return the elements that a dynamic-update-slice or scatter writes."""
+    update = 1 if each.opcode == "dynamic-update-slice" else -(len(each.operands) // 2)
+    return where.by_name[each.operands[update]].shape.elements
+
+
+def combines(program: Module, each: Instruction) -> bool:
+    """Return whether an update reads its target: a scatter whose combiner uses the old value."""
+    if each.opcode != "scatter":
+        return False
+    inner = program.called(each, "to_apply", "scatter")[0]
+    return any(p.name in inner.users for p in inner.parameters[: len(inner.parameters) // 2])
+
+
+def operand_shares(site: Site) -> list[float]:
+    """Return the share of each operand that a kernel reads, as far as its fusion shows."""
+    if site.fused is None:
+        # real or imaginary part, or half of a wide integer
+        half = site.instruction.target in _HALVES
+        return [0.5 if half else 1.0] * len(site.instruction.operands)
+    needed = shares_needed(site.program, site.fused)
+    return [needed[parameter.name] for parameter in site.fused.parameters]
+
+
+def shares_needed(program: Module, inner: Computation, share: float = 1) -> dict[str, float]:
+    """Return the share of each value inside a fusion that must be computed or read.
+
+    The walk goes back from the result: a user needs the same share of its operands as is needed of
+    its own result. But a slice needs only its piece, and an update in place nothing of its buffer
+    (except a scatter that adds, which needs the old values).
+    """
+    return _needs(program, inner, share)[0]
+
+
+def _needs(program: Module, inner: Computation, share: float) -> tuple[dict[str, float], _Users]:
+    """Return each value's share, and the pieces of it that its users need: `ANY` or a slice."""
+    users: _Users = {name: {ANY: 0.0} for name in inner.by_name}
+    updating = {update.update for update in in_place(program, inner).values()}
+    needed: dict[str, float] = {}
+    users[inner.root.name][ANY] = share
+    for instruction in reversed(inner.instructions):
+        mine = needed[instruction.name] = min(1.0, sum(users[instruction.name].values()))
+        if mine == 0:
+            continue
+        for operand, piece, part in _asked(
+            program, inner, instruction, mine, instruction.name in updating
+        ):
+            users[operand][piece] = max(users[operand].get(piece, 0.0), part)
+    # Views pass a share on unchanged, so they need nothing more
+    return needed, users
+
+
+def _asked(
+    program: Module, inner: Computation, each: Instruction, share: float, updates: bool
+) -> Iterator[tuple[str, _Piece, float]]:
+    """Yield each operand with the piece and the share of it that a share of the result needs."""
+    if each.opcode == "fusion":
+        [nested, *_] = program.called(each, "calls")
+        outside = dict(zip((p.name for p in nested.parameters), each.operands, strict=True))
+        _, users = _needs(program, nested, share)
+        for name, operand in outside.items():
+            for piece, part in users[name].items():
+                # Two computed indices may be equal
+                at = tuple(outside.get(index, "computed") for index in piece[2])
+                yield operand, (*piece[:2], at), part
+        return
+    if not each.operands:
+        return
+    first, *others = each.operands
+    elements = max(inner.by_name[first].shape.leaves[0].elements, 1)
+    if each.opcode in SLICES:
+        piece = (each.opcode, each.attributes.get("slice"), tuple(others))
+        yield first, piece, share * min(1.0, each.shape.elements / elements)
+    elif updates:
+        adds = combines(program, each)
+        changed = share * min(1.0, elements_updated(each, inner) / elements) if adds else 0.0
+        yield first, (each.opcode, each.name, ()), changed
+    else:
+        yield first, ANY, 1.0 if each.opcode == "broadcast" else share
+    for operand in others:
+        yield operand, ANY, share
+
+
+# --- FLOPs of one instruction, by unit -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs by unit. `declared` are those that a custom call states without naming a unit.
+
+    Examples
+    --------
+    >>> (Flops(matrix=8, vector=2) + Flops(vector=3)).vector
+    5
+    """
+
+    matrix: int | float = 0
+    vector: int | float = 0
+    transcendentals: int | float = 0
+    declared: int | float = 0
+    unknown: tuple[str, ...] = ()
+
+    def __add__(self, other: Flops) -> Flops:
+        pairs = ((getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
+        return Flops(*(mine + theirs for mine, theirs in pairs))
+
+    def __mul__(self, times: float) -> Flops:
+        names = ("matrix", "vector", "transcendentals", "declared")
+        return replace(self, **{name: getattr(self, name) * times for name in names})
+
+
+def flops_of(site: Site, share: float = 1) -> Flops:
+    """Return the FLOPs of an instruction of which a `share` of the elements is needed."""
+    each, opcode = site.instruction, site.instruction.base
+    n = each.shape.leaves[0].elements if each.shape.leaves else 0
+    if opcode == "fusion":
+        return _fused(site, share)
+    if opcode in FREE or opcode in MOVING:
+        return Flops()
+    if opcode in PRODUCTS:
+        return _product_flops(each, *site.operands[:2]) * share
+    if opcode in ARITHMETIC | TRANSCENDENTAL:
+        if any(shape.dtype in ("c64", "c128") for shape in site.operands):
+            return _complex(opcode) * (n * share)
+        return Flops(vector=n, transcendentals=n if opcode in TRANSCENDENTAL else 0) * share
+    if opcode in APPLYING:
+        return _applied(site) * share
+    if opcode == "custom-call":
+        return _of_call(site)
+    if opcode == "fft":  # 5 n log₂ n, half of it if one side is real: a result of half the points
+        points = math.prod(each.numbers("fft_length")) or 1
+        real = each.attributes.get("fft_type") == "IRFFT"
+        return Flops(vector=(2.5 if real else 5) * n * math.log2(points))
+    return Flops(unknown=(f"the opcode {each.opcode}",))
+
+
+_COMPLEX = {
+    **dict.fromkeys(("add", "subtract", "negate", "compare"), (2, 0)),
+    "select": (1, 0),
+    "multiply": (6, 0),
+    "divide": (11, 0),  # times the conjugate, over the square of its size
+    "abs": (4, 1),
+    "exponential": (5, 3),  # exp a · (cos b + i sin b)
+    "log": (6, 2),  # of its size, and atan2
+    "sine": (6, 4),  # sin a · cosh b + i cos a · sinh b
+    "cosine": (7, 4),
+    "tanh": (9, 4),
+    "sqrt": (10, 3),
+    "power": (17, 5),  # exp(b · log a)
+}
+"""FLOPs of an element of complex numbers as real ones do it, and the transcendentals among them."""
+
+
+def _complex(opcode: str) -> Flops:
+    if opcode not in _COMPLEX:
+        return Flops(unknown=(f"complex {opcode}",))
+    vector, transcendentals = _COMPLEX[opcode]
+    return Flops(vector=vector, transcendentals=transcendentals)
+
+
+def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
+    for part in site.parts():
+        if part.instruction.opcode in PRODUCTS:
+            yield part.instruction, part.operands[0], part.operands[1]
+        elif part.instruction.opcode == "custom-call":
+            product = library_product(part)
+            if product is not None:
+                yield product
+            elif library_attention(part) is not None:
+                yield part.instruction, part.operands[0], part.operands[1]
+
+
+def matrix_types(site: Site) -> tuple[str, ...]:
+    """Return the types and the precision of a kernel's matmuls: "bf16", "f32 highest"."""
+    found: dict[str, None] = {}
+    for each, *operands in _products(site):
+        if is_depthwise(each, *operands):
+            continue
+        types = "×".join(dict.fromkeys(shape.dtype for shape in operands))
+        precision = each.attributes.get("operand_precision", "").strip("{}").split(",")[0]
+        found[f"{types} {precision}".strip()] = None
+    return tuple(found)
+
+
+def matmul_sides(site: Site) -> tuple[int, ...]:
+    """Return m, n and k of a kernel's only matmul, if it has no batch."""
+    products = list(_products(site))
+    if len(products) != 1 or products[0][0].opcode != "dot":
+        return ()
+    each, lhs, rhs = products[0]
+    k = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
+    m, n = lhs.elements // k, rhs.elements // k
+    return (m, n, k) if m * n == each.shape.elements else ()
+
+
+def _fused(site: Site, share: float) -> Flops:
+    inner = site.program.called(site.instruction, "calls")[0]
+    needed = shares_needed(site.program, inner, share)
+    total = Flops()
+    for part in inner.instructions:
+        total += flops_of(Site(site.program, inner, part), needed[part.name])
+    return total
+
+
+def _applied(site: Site) -> Flops:
+    """Return the FLOPs of an instruction that applies a small computation many times."""
+    each, operands = site.instruction, site.operands
+    operand = operands[0]
+    per = Flops()
+    for inner in site.program.called(each, "to_apply", "scatter"):
+        for part in inner.instructions:
+            per += flops_of(Site(site.program, inner, part))
+    if each.opcode == "reduce":
+        return per * operand.elements
+    if each.opcode == "map":
+        return per * each.shape.elements
+    if each.opcode == "scatter":  # operands, indices, updates
+        return per * operands[-(len(operands) // 2)].elements
+    if each.opcode == "reduce-window":
+        return per * _windowed(each, operand)
+    if each.opcode == "select-and-scatter":  # a compare for each tap, an add for each window
+        source = operands[1]
+        return Flops(vector=math.prod(_taps_of(each, operand, source))) + per * source.elements
+    axis = (each.numbers("dimensions") or (0,))[0]  # sort: ⌈log₂ n⌉ compares per element
+    rounds = math.ceil(math.log2(max(operand.dims[axis], 2)))
+    return per * (operand.elements * rounds)
+
+
+def _taps_of(each: Instruction, operand: Shape, out: Shape) -> list[int]:
+    """Return the taps of each dimension of a window that moves over an operand."""
+    moving = windows_of(each, len(out.dims))
+    sizes = zip(moving, operand.dims, out.dims, strict=True)
+    return [window.taps(size, positions) for window, size, positions in sizes]
+
+
+def _windowed(each: Instruction, operand: Shape) -> int:
+    """Return the elements that a reduce-window reduces.
+
+    If every window holds the whole dimension, it is one reduction followed by a broadcast (XLA for
+    v7x writes the maximum of a softmax this way): its elements count once.
+    """
+    out = each.shape.leaves[0]
+    sizes = zip(_taps_of(each, operand, out), operand.dims, out.dims, strict=True)
+    return math.prod(size if taps == size * positions else taps for taps, size, positions in sizes)
+
+
+def _of_call(site: Site) -> Flops:
+    """Return a custom call's declared FLOPs; undeclared FLOPs are unknown, never 0."""
+    each = site.instruction
+    if each.target in FREE_CALLS or each.target.startswith("X64"):  # X64…: split and join numbers
+        return Flops()
+    cost = declared(each)
+    if not cost:
+        product = library_product(site)
+        if product is not None:
+            return _product_flops(*product)
+        attention = library_attention(site)
+        if attention is not None:
+            return attention
+        return Flops(unknown=(each.name if each.target == "tpu_custom_call" else each.target,))
+    return Flops(
+        declared=float(cost.get("flops", 0)),
+        vector=float(cost.get("transcendentals", 0)),
+        transcendentals=float(cost.get("transcendentals", 0)),
+    )

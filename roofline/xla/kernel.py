@@ -1,0 +1,612 @@
+"""Kernels of a compiled program: the roofline over each, groups of them, when they run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from roofline import network
+from roofline.xla.collectives import CollectiveOp, whole
+from roofline.xla.ledger import Row
+from roofline.xla.targets import assumed_vector_peak, clock_of, split_layout
+from roofline.xla.traffic import HOST
+from roofline_helpers import chips
+from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.show import Fields, si
+from roofline_helpers.roofline import NETWORK, Kernel, Roofline, bound_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+# --- The least time of a program's exchanges on the links between its devices --------------------
+
+_ALIKE = {"ragged-all-to-all": "all-to-all", "collective-broadcast": "all-gather"}
+
+
+@dataclass(frozen=True)
+class Links:
+    """The network of a program's devices: the chip, the layout of the slice, and its mesh.
+
+    Examples
+    --------
+    >>> from roofline.xla import records
+    >>> gather = records()["shard-fsdp-8192", "v5e"].exchanges[0].collective
+    >>> Links("v5e", "4x4", {"x": 4, "y": 4}, 16).seconds(gather) > 0
+    True
+    """
+
+    chip: str
+    topology: str
+    mesh: Mapping[str, int]
+    devices: int
+
+    def _axes(self, ceilings: str) -> dict[str, tuple[network.Axis, ...]]:
+        """Return the network's axes for each axis of the mesh; {} if unknown."""
+        slices, layout = split_layout(self.topology)
+        shapes = [layout or None, *([self.devices] if slices == 1 else [])]
+        for shape in shapes if self.mesh and self.devices > 1 else ():
+            for cores in (True, False):
+                with contextlib.suppress(RooflineError):
+                    slice_ = network.topology(
+                        self.chip, shape, slices=slices, cores=cores, ceilings=ceilings
+                    )
+                    laid = slice_.mesh(dict(self.mesh))
+                    split = any(axis.whole for axes in laid.values() for axis in axes)
+                    return _in_order(slice_, self.mesh) if split else laid
+        return {}
+
+    @cached_property
+    def _by_ceilings(self) -> dict[bool, dict[str, tuple[network.Axis, ...]]]:
+        """The axes by published and by reached rates."""
+        return {False: self._axes("published"), True: self._axes("reached")}
+
+    def seconds(self, exchange: CollectiveOp, *, reached: bool = False) -> float | None:
+        """Return the least seconds of one launch, by published or reached rates, where known."""
+        axes = self._by_ceilings[reached]
+        names = exchange.axis.split(", ") if exchange.axis else []
+        over = tuple(axis for name in names for axis in axes.get(name, ()))
+        if not over or any(name not in axes for name in names):
+            return None
+        if exchange.kind == "collective-permute":
+            # a ring over several axes: neighbours share one link each
+            if len(over) > 1 or abs(exchange.hops) >= over[0].size:
+                return network.collectives.send(exchange.bytes_in, over[0]).seconds
+            return network.permute(exchange.bytes_in, over[0], hops=abs(exchange.hops) or 1).seconds
+        whole = {
+            "all-gather": exchange.bytes_out,
+            "all-to-all": exchange.bytes_in * exchange.group_size,
+        }
+        kind = _ALIKE.get(exchange.kind, exchange.kind)
+        return network.collective(kind, whole.get(kind, exchange.bytes_in), over).seconds
+
+
+def _in_order(
+    slice_: network.Topology, mesh: Mapping[str, int]
+) -> dict[str, tuple[network.Axis, ...]]:
+    """Return the axes of a mesh that JAX can't place on whole axes of the torus.
+
+    Its devices are in the layout's own order (`targets.mesh_devices`): hosts of 2 × 2 chips, along
+    the first axis, then along the next.
+    """
+    cores = [axis for axis in slice_.axes if axis.network == "core"]
+    torus = [axis for axis in slice_.fast if axis.kind in ("ring", "line")]
+    plane = [axis for axis in torus[:2] if axis.size % 2 == 0]
+    runs = [axis.outer(axis.size // 2) if axis in plane else axis for axis in slice_.axes]
+    hosts = [axis.inner(2) for axis in plane]
+    runs = [*cores, *hosts, *(axis for axis in runs if axis not in cores)]
+    laid: dict[str, tuple[network.Axis, ...]] = {}
+    for name, size in reversed(list(mesh.items())):
+        laid[name] = ()
+        for at, run in enumerate(runs):
+            part = math.gcd(size, run.size)
+            laid[name] += (run.inner(part),) if part > 1 else ()
+            runs[at] = run.outer(run.size // part)
+            size //= part
+    return laid
+
+
+# --- One kernel of a compiled program, and the roofline over it ----------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class CompiledKernel(Kernel):
+    """One kernel of a compiled program: totals over all its launches.
+
+    FLOPs are None if a custom call does not declare them; times then count only the bytes. `read`
+    and `written` are bytes by memory level. The two times, the roofline's (`roof_seconds`) and that
+    of the compiler's cycles, are None if they are not known.
+
+    Parameters
+    ----------
+    work : Row
+        The program's count of one launch.
+    roof : Roofline or None
+        The device's ceilings, for the types that its matmuls run in.
+    launches : int
+        How often it runs – the product of the trip counts of the loops around it.
+    chip : Chip or None
+        One device.
+    link_seconds : float, optional
+        Least seconds of one launch's exchange on its links. By default its bytes over all links of
+        the chip at once.
+
+    Examples
+    --------
+    >>> from roofline.xla import records
+    >>> kernel = records()["fuse-chain", "v6e"].kernels[0]
+    >>> kernel.name, kernel.hbm_bytes, kernel.bound
+    ('add_maximum_fusion', 402653184, 'memory')
+    """
+
+    work: Row
+    chip: chips.Chip | None = None
+    link_seconds: float | None = None
+
+    @cached_property
+    def times(self) -> dict[str, float]:
+        """Seconds by each ceiling alone, by name; "network" by the exchange's own links."""
+        times = {} if self._is_handed else dict(super().times)
+        if self.link_seconds is not None and self.roof is not None:
+            times[NETWORK] = self.link_seconds * self.launches
+        return times
+
+    @property
+    def bound(self) -> str | None:
+        """The bound – "memory", "compute" or "network".
+
+        None if its FLOPs are unknown, if its counts are only the least (`Row.at_least`) or cross
+        the host's link, or if `times_at_most` has another bound.
+        """
+        unsure = self.work.flops.unknown or self.work.untimed
+        if unsure or self.depends or self.limit is None:
+            return None
+        return bound_of(self.limit)
+
+    def __repr__(self) -> str:
+        times = f", {si(self.roof_seconds, 's')} by the roof" if self.roof_seconds else ""
+        return f"<{self.name}: {self.work.role}, {self.launches} ×{times}>"
+
+    @property
+    def name(self) -> str:
+        """Its name in the compiled program."""
+        return self.work.name
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of matmuls, and those that a custom call declares without a unit."""
+        return self.work.matrix_flops * self.launches
+
+    @property
+    def vector_flops(self) -> float:
+        """FLOPs of everything else, transcendentals included."""
+        return self.work.vector_flops * self.launches
+
+    @property
+    def flops(self) -> float | None:
+        """All FLOPs; None if some are unknown."""
+        return None if self.work.flops.unknown else self.matrix_flops + self.vector_flops
+
+    @property
+    def read(self) -> dict[str, int]:
+        """Bytes read, by memory level."""
+        return self._launched(self.work.read)
+
+    @property
+    def written(self) -> dict[str, int]:
+        """Bytes written, by memory level."""
+        return self._launched(self.work.written)
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bytes read and written, by memory level, and bytes sent to other devices."""
+        return self._launched(self.work.traffic)
+
+    def _launched(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
+        return {level: amount * self.launches for level, amount in amounts.items()}
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes read from and written to HBM, every operand counted once."""
+        return self.work.bytes * self.launches
+
+    @property
+    def endless(self) -> bool:
+        """Whether its counts have no upper end, as data decide them or the trips of its loop."""
+        return bool(self.work.at_least or self.work.loop)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes to and from the host, over its link."""
+        return self.work.host_bytes * self.launches
+
+    @property
+    def roof_seconds(self) -> float | None:
+        """Least seconds – the longest of `times` (None without a device).
+
+        None too if it waits for the host, whose time isn't known.
+        """
+        return None if self._is_handed else super().roof_seconds
+
+    @property
+    def _is_handed(self) -> bool:
+        return bool(self.work.host_bytes) and not self.work.overlaps
+
+    @property
+    def most_bytes(self) -> float:
+        """Bytes of HBM at most – more than `hbm_bytes` where data choose blocks (Pallas).
+
+        Infinite where nothing bounds them.
+        """
+        return math.inf if self.endless else self.work.at_most.bytes * self.launches
+
+    @cached_property
+    def times_at_most(self) -> dict[str, float]:
+        """`times` with `most_bytes`, and vector work at an assumed peak if none is published."""
+        if self.roof is None or self.chip is None:
+            return self.times
+        times = dict(replace(self, work=self.work.at_most).times)
+        assumed = assumed_vector_peak(self.chip)
+        if assumed is not None and self.vector_flops:
+            times["vector"] = self.vector_flops / assumed[0]
+        return times
+
+    @property
+    def most_seconds(self) -> float | None:
+        """Least seconds by `times_at_most`; None where the device is not known."""
+        if self.roof is None:
+            return None
+        unbounded = self.endless or self.host_bytes
+        return math.inf if unbounded else max(self.times_at_most.values(), default=0.0)
+
+    @property
+    def most_limit(self) -> str | None:
+        """The ceiling that it meets first by `times_at_most`."""
+        return max(self.times_at_most, key=lambda each: self.times_at_most[each], default=None)
+
+    @property
+    def depends(self) -> bool:
+        """Whether `limit` and `most_limit` are bounds of two kinds, so that there is no verdict."""
+        ends = {bound_of(limit) for limit in (self.limit, self.most_limit) if limit is not None}
+        return len(ends) > 1
+
+    @property
+    def limits(self) -> str:
+        """The ceilings that it may meet first – `limit`, and `most_limit` where it depends."""
+        if self.host_bytes:
+            return HOST
+        return f"{self.limit} or {self.most_limit}" if self.depends else self.limit or ""
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs over HBM bytes; None where FLOPs are unknown or nothing crosses HBM."""
+        return self.flops / self.hbm_bytes if self.flops is not None and self.hbm_bytes else None
+
+    @property
+    def cycle_seconds(self) -> float | None:
+        """The compiler's own estimate – its cycles at the chip's clock."""
+        ticks = clock_of(self.chip)
+        if self.work.cycles is None or ticks is None:
+            return None
+        return self.work.cycles * self.launches / ticks[0]
+
+
+def kernel_of(row: Row, chip: chips.Chip | None, links: Links | None = None) -> CompiledKernel:
+    """Return the kernel of a program's row on a device."""
+    roof = None if chip is None else chip_roofline(chip, row.matrix_types)
+    exchange = row.collective
+    seconds = None if exchange is None or links is None else links.seconds(exchange)
+    return CompiledKernel(row, roof, row.launches, chip, seconds)
+
+
+def chip_roofline(
+    chip: chips.Chip, matrix_types: Sequence[str], *, reached: bool = False
+) -> Roofline | None:
+    """Return the roofline of a device for matmuls of HLO's types.
+
+    Parameters
+    ----------
+    chip : Chip
+        One device.
+    matrix_types : sequence of str
+        For instance ``["f32 highest"]``, six passes over a TPU's bf16 unit.
+    reached : bool
+        Measured ceilings, if there are any, instead of published ones.
+
+    Returns
+    -------
+    Roofline or None
+        Its peak is that of the slowest of these matmuls, or of bf16 without any. None if the
+        bandwidth of HBM is not published.
+    """
+    if chip.memory["hbm"].bandwidth is None:
+        return None
+    wide = "bf16" if "bf16" in chip.matrix else next(iter(chip.matrix))
+    roof = chip.roofline(wide, reached=reached)
+
+    def peak(product: str) -> float:
+        names, precision = _dtypes(product), product.partition(" ")[2]
+        if chip.kind == "tpu" and "fp32" in names:
+            return roof.peak / {"high": 3, "highest": 6}.get(precision, 1)  # bf16 passes
+        if names == ["fp32"] and not precision and "tf32" in chip.matrix:
+            names = ["tf32"]  # JAX's default on GPUs
+        known = [name for name in names if name in chip.matrix or name in chip.vector]
+        peaks = [chip.roofline(name, reached=reached).peak for name in known]
+        return min([*peaks, roof.peak] if len(known) < len(names) else peaks)
+
+    link = chip.links.get("ici") or chip.links.get("nvlink")
+    return replace(
+        roof,
+        peak=min(map(peak, matrix_types), default=roof.peak),
+        network=float(link) if link else None,
+        name=" ".join([chip.name, *matrix_types]),
+    )
+
+
+def main_dtype(matrix_types: Sequence[str]) -> str | None:
+    """Return this package's name for the type of a kernel's first matmul; None without one."""
+    return _dtypes(matrix_types[0])[0] if matrix_types else None
+
+
+_HLO_DTYPES = {
+    "c64": "fp32",
+    "c128": "fp64",
+    "u8": "int8",
+    "u4": "int4",
+    "u32": "int32",
+    "u16": "int16",
+    "u64": "int64",
+}
+
+
+def _dtypes(product: str) -> list[str]:
+    """Return this package's names for the types of a matmul such as "bf16×s8 highest"."""
+    return [_dtype(name) for name in product.split()[0].split("×")]
+
+
+def _dtype(name: str) -> str:
+    if name.startswith(("f8", "f4")):
+        return f"fp{name[1]}"
+    try:
+        return dtype_of(_HLO_DTYPES.get(name, name))
+    except UnknownName:
+        return "fp32"  # rarer types run as fp32
+
+
+# --- Groups of kernels: by scope, by line of code, by role ---------------------------------------
+
+NOWHERE = "(no scope)"
+
+
+def place_of(row: Row) -> str:
+    """Return a kernel's place as text: its scope, else its function, and its pass."""
+    where = row.scope or (row.source.function if row.source is not None else "") or NOWHERE
+    return where if row.step == "forward" else f"{where} ({row.step})"
+
+
+def function_of(row: Row) -> str:
+    """Return a kernel's function as text: its scope without layers' numbers, else its function.
+
+    Forward, backward and recomputed kernels of one function are together.
+
+    Examples
+    --------
+    >>> function_of(Row(op_name="jit(step)/transpose(jvp(layer_3))/mlp/dot_general"))
+    'layer_#.mlp'
+    """
+    return re.sub(r"\d+", "#", place_of(row).removesuffix(f" ({row.step})"))
+
+
+_KEYS: Mapping[str, Callable[[Row], str]] = {
+    "scope": place_of,
+    "function": function_of,
+    "line": lambda row: str(row.source or "(no line)"),
+    "role": lambda row: row.role or row.name,
+}
+
+
+def grouped(kernels: Sequence[CompiledKernel], by: str) -> dict[str, list[CompiledKernel]]:
+    """Return a program's kernels in groups, the longest first.
+
+    Raises
+    ------
+    UnknownName
+        Another way to group.
+    """
+    key = _KEYS[name_of("way to group kernels", by, _KEYS)]
+    groups: dict[str, list[CompiledKernel]] = {}
+    for kernel in kernels:
+        groups.setdefault(key(kernel.work), []).append(kernel)
+
+    def cost(name: str) -> tuple[float, int]:
+        roof, cycles = seconds_of(groups[name]), cycle_seconds_of(groups[name])
+        return -max(roof, cycles), -sum(kernel.hbm_bytes for kernel in groups[name])
+
+    return {name: groups[name] for name in sorted(groups, key=cost)}
+
+
+def seconds_of(kernels: Iterable[CompiledKernel]) -> float:
+    """Return the least seconds of the kernels without asynchronous ones."""
+    return sum(kernel.roof_seconds or 0.0 for kernel in kernels if not kernel.work.overlaps)
+
+
+def cycle_seconds_of(kernels: Iterable[CompiledKernel]) -> float:
+    """Return the seconds of the compiler's cycles, as far as it gives them."""
+    return sum(kernel.cycle_seconds or 0.0 for kernel in kernels)
+
+
+def longest_of(kernels: Iterable[CompiledKernel], what: Callable[[CompiledKernel], str]) -> str:
+    """Return the word whose kernels take most of the time; "" if none has a word."""
+    seconds: dict[str, float] = {}
+    for kernel in kernels:
+        if what(kernel):
+            seconds[what(kernel)] = seconds.get(what(kernel), 0.0) + (kernel.roof_seconds or 0.0)
+    return max(seconds, key=lambda word: seconds[word], default="")
+
+
+def line_of(kernels: Iterable[CompiledKernel]) -> str:
+    """Return the line of code that takes most of the time; "" if none is known."""
+    return longest_of(kernels, lambda kernel: str(kernel.work.source or ""))
+
+
+# --- When kernels and exchanges run, by the compiled schedule -------------------------------------
+
+COMPUTE = "compute"
+
+
+@dataclass(frozen=True)
+class TimelineSpan:
+    """A kernel or an exchange from `start` to `end`, in seconds since the program began.
+
+    `lane` is "compute" or "network"; all iterations of a kernel in a loop are one span.
+
+    Examples
+    --------
+    >>> TimelineSpan("fusion.1", "matmul", "kernels", 0.0, 2e-6, 1).end
+    2e-06
+    """
+
+    name: str
+    role: str
+    lane: str
+    start: float
+    end: float
+    launches: int = 1
+
+
+@dataclass(frozen=True, repr=False)
+class TimedCollective(Fields):
+    """One exchange of a program, over all its launches: its time, and its exposed part.
+
+    `seconds` is its least time on the links, `exposed` the least time that the program waits for
+    it.
+
+    Examples
+    --------
+    >>> from roofline.xla import records
+    >>> exchange = records()["shard-fsdp-8192", "v5e"].exchanges[0]
+    >>> exchange.collective.kind, exchange.seconds >= exchange.exposed
+    ('all-gather', True)
+    """
+
+    collective: CollectiveOp
+    role: str
+    source: str
+    seconds: float
+    exposed: float
+
+
+@dataclass(frozen=True, repr=False)
+class Timeline(Fields):
+    """Spans in the order in which they start, and the waits of each row of the program.
+
+    `busy` are the seconds for which links are used, by axis and direction.
+
+    Examples
+    --------
+    >>> from roofline.xla import records
+    >>> timeline = records()["shard-fsdp-8192", "v5e"].timeline
+    >>> timeline.spans[0].start
+    0.0
+    """
+
+    spans: tuple[TimelineSpan, ...]
+    exposed: tuple[float, ...]
+    busy: Mapping[str, float]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw kernels and exchanges in time, with exposed and hidden parts distinguished.
+
+        Raises
+        ------
+        BadValue
+            Nothing takes time: the device is not in the chip table.
+        """
+        from roofline_helpers.plot.charts import timeline
+
+        return timeline(self.spans, ax=ax)
+
+
+def _lanes(collective: CollectiveOp) -> list[str]:
+    """Return the link directions that an exchange uses: a permute uses one of its axis."""
+    axis = collective.axis or ""
+    if collective.kind == "collective-permute":
+        return [f"{axis}{'+' if collective.hops > 0 else '-'}"]
+    return [f"{axis}+", f"{axis}-"]
+
+
+def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
+    """Schedule a program's kernels in time: an exchange starts as soon as its links are free."""
+    now, exposed, spans = 0.0, [0.0] * len(kernels), []
+    free: dict[str, float] = {}
+    busy: dict[str, float] = {}
+    awaited: dict[int, list[tuple[int, float]]] = {}
+    starts: dict[int, float] = {}
+    ahead: dict[int, int] = {}  # for each exchange, the previous one on its links
+    last: dict[str, int] = {}
+
+    def wait(place: int, end: float) -> None:
+        while end > now:  # waiting for busy links counts as exposed time of the previous exchange
+            exposed[place] += end - max(starts[place], now)
+            end, place = starts[place], ahead.get(place, place)
+
+    for place, kernel in enumerate([*kernels, None]):
+        for started, end in awaited.pop(place, []):
+            wait(started, end)
+            now = max(now, end)
+        if kernel is None:
+            break
+        row, start, lane = kernel.work, now, COMPUTE
+        if row.collective is not None:
+            lane, links = NETWORK, _lanes(row.collective)
+            seconds = kernel.times.get(NETWORK, 0.0)
+            busiest = max(links, key=lambda link: free.get(link, 0.0))
+            start = starts[place] = max(now, free.get(busiest, 0.0))
+            if start > now:
+                ahead[place] = last[busiest]
+            for link in links:
+                free[link], busy[link] = start + seconds, busy.get(link, 0.0) + seconds
+                last[link] = place
+        elif row.overlaps or not kernel.roof_seconds:
+            continue
+        else:
+            seconds = kernel.roof_seconds
+        end = start + seconds
+        spans.append(TimelineSpan(row.name, row.role, lane, start, end, row.launches))
+        if row.overlaps:
+            awaited.setdefault(place + row.behind + 1, []).append((place, end))
+        else:
+            if lane == NETWORK:
+                wait(place, end)
+            now = end
+    return Timeline(tuple(spans), tuple(exposed), busy)
+
+
+def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ...]:
+    """Return the exchanges of a program; steps of a windowed one are one exchange."""
+    kept: dict[object, list[tuple[CompiledKernel, CollectiveOp, float]]] = {}
+    shown = zip(kernels, timeline_of(kernels).exposed, strict=True)
+    for place, (kernel, exposed) in enumerate(shown):
+        each = kernel.work.collective
+        if each is not None:
+            kept.setdefault(each.key or place, []).append((kernel, each, exposed))
+    return tuple(map(_joined, kept.values()))
+
+
+def _joined(parts: Sequence[tuple[CompiledKernel, CollectiveOp, float]]) -> TimedCollective:
+    """Return the one exchange of several kernels."""
+    busy: dict[str, float] = {}  # steps in both directions run at the same time
+    for kernel, each, _ in parts:
+        for lane in _lanes(each):
+            busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
+    row = parts[0][0].work
+    collective = whole([each for _, each, _ in parts])
+    seconds = max(busy.values())
+    exposed = sum(waits for *_, waits in parts)
+    return TimedCollective(collective, row.role, str(row.source or ""), seconds, exposed)

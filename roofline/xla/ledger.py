@@ -1,0 +1,557 @@
+"""The kernels of a program, in the order in which they run, each with its FLOPs and bytes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from roofline.xla.collectives import (
+    Axes,
+    CollectiveOp,
+    axis_of,
+    chain_part,
+    collective_of,
+    meeting,
+    traced_as,
+    windowed_products,
+)
+from roofline.xla.flops import (
+    PALLAS,
+    Flops,
+    counted_as,
+    declared,
+    flops_of,
+    matmul_sides,
+    matrix_types,
+)
+from roofline.xla.hlo import (
+    FREE,
+    FREE_CALLS,
+    SPACES,
+    Computation,
+    Instruction,
+    Module,
+    Site,
+    parse,
+)
+from roofline.xla.loops import carried, turns_of_loop, values_of
+from roofline.xla.metadata import SourceLine, scope_of, source_of
+from roofline.xla.pallas import PallasKernel
+from roofline.xla.roles import role_of
+from roofline.xla.traffic import (
+    HOST,
+    Traffic,
+    cycles_of,
+    handed,
+    moved_by,
+    traffic_of,
+)
+from roofline_helpers.common.checks import BadValue
+from roofline_helpers.common.show import Fields, si
+from roofline_helpers.roofline import NETWORK
+
+
+@dataclass(frozen=True, repr=False)
+class Row(Fields):
+    """One kernel: the work of one launch, and the number of launches.
+
+    `role` describes it in its author's terms, `source` is its line of code (`file`, `line`,
+    `function`), and `op_name` is JAX's name. `flops` are by unit: `matrix`, `vector` (of which
+    `transcendentals`), `declared` by a custom call without a unit; `unknown` names instructions
+    that declare none.
+    `read` and `written` are bytes by memory level. If data choose the blocks of a Pallas kernel,
+    they are the least, and `most_bytes` the most bytes of the main memory. `at_least` says why
+    its counts are the least without an upper end: data decide how often a loop inside it turns.
+    `matmul` has m, n and k of an unbatched matmul, alone or fused.
+    `matrix_types` are the types and the precision of its matmuls. `overlaps` marks
+    an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is the
+    number of rows that run between its start and its wait. `loop` names the innermost loop around
+    it whose trip count is unknown. `alike` is how many such rows a baseline holds as one. A row
+    can be compared with a `Roofline`.
+
+    Examples
+    --------
+    >>> row = Row("copy", "copy", read={"hbm": 4096}, written={"hbm": 4096})
+    >>> row.bytes, row.launches
+    (8192, 1)
+    """
+
+    name: str = ""
+    opcode: str = ""
+    role: str = ""
+    source: SourceLine | None = None
+    op_name: str = ""
+    operations: Mapping[str, int] = field(default_factory=dict)
+    flops: Flops = field(default_factory=Flops)
+    read: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, int] = field(default_factory=dict)
+    launches: int = 1
+    cycles: int | None = None
+    padding: int = 0
+    matrix_types: tuple[str, ...] = ()
+    overlaps: bool = False
+    collective: CollectiveOp | None = None
+    loop: str = ""
+    behind: int = 0
+    most_bytes: int | None = None
+    at_least: str = ""
+    matmul: tuple[int, ...] = ()
+    alike: int = 1
+
+    @property
+    def scope(self) -> str:
+        """Its named scopes, joined with dots – "mlp.up"."""
+        return scope_of(self.op_name).name
+
+    @property
+    def step(self) -> str:
+        """Its pass – "forward", "backward" or "recomputed"."""
+        return scope_of(self.op_name).step
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read from and written to the main memory by one launch."""
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read from the main memory by one launch."""
+        return self.read.get("hbm", 0)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written to the main memory by one launch."""
+        return self.written.get("hbm", 0)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes to and from the host in one launch – over its link, whose rate isn't known."""
+        return self.read.get(HOST, 0) + self.written.get(HOST, 0)
+
+    @property
+    def untimed(self) -> str:
+        """Why its counts don't say how long it takes; empty if they do."""
+        if self.host_bytes and not self.overlaps:
+            return f"{si(self.host_bytes, 'B')} cross the link to the host, whose rate isn't known"
+        return self.at_least
+
+    @property
+    def at_most(self) -> Row:
+        """The same row with `most_bytes`, counted as reads; itself if its bytes are known."""
+        if self.most_bytes is None:
+            return self
+        read = {**self.read, "hbm": self.most_bytes - self.written_bytes}
+        return replace(self, read=read, most_bytes=None)
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of matmuls, and those that a custom call declares without a unit."""
+        return self.flops.matrix + self.flops.declared
+
+    @property
+    def vector_flops(self) -> float:
+        """FLOPs of everything else, transcendentals included."""
+        return self.flops.vector
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bytes read and written, by memory level, and bytes sent to other devices."""
+        levels = dict.fromkeys(["hbm", *self.read, *self.written])
+        moved: dict[str, float] = {
+            level: self.read.get(level, 0) + self.written.get(level, 0) for level in levels
+        }
+        if self.collective is not None:
+            moved[NETWORK] = self.collective.link_bytes
+        return moved
+
+
+@dataclass(frozen=True, repr=False)
+class Ledger(Fields):
+    """The kernels of a program in order, with notes on anything that could not be counted.
+
+    Examples
+    --------
+    >>> Ledger((Row("y", "tanh"),), ()).rows[0].opcode
+    'tanh'
+    """
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+def kernels(
+    module: Module | str,
+    platform: str = "tpu",
+    *,
+    turns: Mapping[str, int] | None = None,
+    calls: Sequence[PallasKernel] = (),
+) -> Ledger:
+    """Return the kernels of a compiled program, each with its FLOPs and bytes.
+
+    The result's `rows` are the kernels in order, each a `Row`; its `notes` name anything that could
+    not be counted.
+
+    Parameters
+    ----------
+    module : Module or str
+        A program, or its HLO text.
+    platform : {"tpu", "gpu", "cpu"}
+        Its platform, which gives memory spaces their meaning.
+    turns : mapping of str to int, optional
+        Trip counts of loops whose count the program doesn't state: by the loop's name, or by its
+        line ("model.py:30").
+    calls : sequence of PallasKernel, optional
+        Its Pallas kernels, counted from the traced function; by default their declared costs count.
+
+    Raises
+    ------
+    BadType, BadValue
+        An option of another type, or outside what is allowed.
+    UnreadableProgram
+        Not HLO text.
+
+    Examples
+    --------
+    >>> ledger = kernels('''HloModule tiny
+    ... ENTRY %main (x: f32[1024]) -> f32[1024] {
+    ...   %x = f32[1024]{0} parameter(0)
+    ...   ROOT %y = f32[1024]{0} tanh(%x)
+    ... }''')
+    >>> [(row.name, row.flops.vector, row.bytes) for row in ledger.rows]
+    [('y', 1024, 8192)]
+    """
+    if platform not in SPACES:
+        raise BadValue(f"platform must be one of {', '.join(SPACES)}, got {platform!r}")
+    program = parse(module) if isinstance(module, str) else module
+    stated = dict(turns or {})
+    walk = _Walk(program, SPACES[platform], stated, windowed_products(program), calls)
+    # JAX's names of the arguments: "params['up']"
+    names = [each.op_name.replace("\\'", "'") or None for each in program.entry.parameters]
+    walk.enter(program.entry, 1, names)
+    unused = sorted(stated.keys() - walk.used)
+    if unused:
+        loops = ", ".join(walk.untold) or "none"
+        raise BadValue(
+            f"turns= names {', '.join(map(repr, unused))}, which is no loop of unknown trip count. "
+            f"Such loops: {loops}"
+        )
+    notes = [*walk.notes, *(_undeclared(*each) for each in walk.undeclared.items())]
+    return Ledger(tuple(walk.rows), tuple(dict.fromkeys(notes)))
+
+
+def _undeclared(what: str, names: Sequence[str]) -> str:
+    """Return the note on kernels with unknown FLOPs."""
+    if len(names) == 1:
+        return f"{names[0]}: its FLOPs are unknown ({what} declares none)"
+    return f"{len(names)} calls of {what}: their FLOPs are unknown (it declares none)"
+
+
+def with_axes(row: Row, axes: Axes) -> Row:
+    """Return a row whose collective has the name of its mesh axes.
+
+    Examples
+    --------
+    >>> from roofline.xla.collectives import axes_of_mesh
+    >>> gather = CollectiveOp("gather", "all-gather", 1024, 2048, 2, ((0, 1), (2, 3)))
+    >>> row = Row("gather", "all-gather", collective=gather)
+    >>> with_axes(row, axes_of_mesh({"x": 2, "y": 2})).collective.axis
+    'y'
+    """
+    if row.collective is None or row.collective.groups is None:
+        return row
+    return replace(row, collective=replace(row.collective, axis=axis_of(row.collective, axes)))
+
+
+def _cost(rows: Sequence[Row]) -> float:
+    """Return the cost of a branch: bytes of the main memory plus FLOPs / 200."""
+    flops = sum((row.flops.matrix + row.flops.vector) * row.launches for row in rows)
+    return sum(row.bytes * row.launches for row in rows) + flops / 200
+
+
+@dataclass
+class _Walk:
+    """A walk over a program, which collects rows and notes."""
+
+    program: Module
+    spaces: Mapping[int, str]
+    stated: Mapping[str, int]
+    windowed: Mapping[str, str]
+    calls: Sequence[PallasKernel]
+    loop: str = ""
+    begun: dict[str, int] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    products: dict[str, int] = field(default_factory=dict)
+    undeclared: dict[str, list[str]] = field(default_factory=dict)
+
+    def enter(
+        self,
+        where: Computation,
+        times: int,
+        given: Sequence[Any] = (),
+    ) -> None:
+        """Add a row for each kernel of a computation that runs `times` times.
+
+        `given` are known values of its parameters (`loops.values_of`).
+        """
+        values = values_of(self.program, where, given)
+        starts: dict[str, int] = {}  # the row that started each unfinished instruction
+        for instruction in where.instructions:
+            site = Site(self.program, where, instruction)
+            if instruction.opcode in FREE:
+                continue
+            started = starts.get(instruction.operands[0]) if instruction.operands else None
+            if instruction.opcode.endswith("-update") and started is not None:
+                starts[instruction.name] = started
+            elif instruction.opcode.endswith("-done"):
+                self._ends(started)
+            if instruction.opcode.endswith(("-done", "-update")):
+                continue
+            if instruction.opcode == "while":
+                self._loop(instruction, times, values)
+            elif instruction.opcode == "conditional":
+                self._branches(instruction, times, values)
+            elif instruction.base in ("call", "async"):
+                first = len(self.rows)
+                for called in self.program.called(instruction, "calls", "to_apply"):
+                    self.enter(called, times, [values.get(name) for name in instruction.operands])
+                if instruction.opcode == "async-start":
+                    starts[instruction.name] = first
+                    self.rows[first:] = [replace(row, overlaps=True) for row in self.rows[first:]]
+            elif instruction.base == "custom-call" and instruction.target in FREE_CALLS:
+                continue
+            elif self._is_refill(site):
+                self.notes.append(
+                    f"{instruction.name} fetches a value into fast memory for the next run of the "
+                    "program, which then finds it there: counted once, not twice"
+                )
+            elif handed(site) is not None or not _is_scalar(site):
+                self._add(site, times, _arguments(site, values), starts)
+
+    def _add(
+        self,
+        site: Site,
+        times: int,
+        read: tuple[str, ...],
+        starts: dict[str, int],
+    ) -> None:
+        """Add the row of a kernel, which may start an exchange, carry it on or wait for it."""
+        each, part = site.instruction, chain_part(site)
+        row = self._row(site, times, read, part)
+        exchange = row.collective
+        if part == "between" and (exchange is None or exchange.channel not in self.begun):
+            part = None  # a whole exchange of its own
+        if part == "start":
+            row = replace(row, overlaps=True)
+            self.begun[exchange.channel if exchange is not None else ""] = len(self.rows)
+        elif part is not None:
+            row = replace(row, collective=None)
+        if part == "done" and exchange is not None:
+            self._ends(self.begun.pop(exchange.channel, None))
+            if not row.flops.matrix:
+                return
+        if exchange is not None and exchange.kind == "collective-permute":
+            place = traced_as(each)
+            windowed = self.windowed.get(place, "")
+            # frame numbers depend on the caller of the program, so products are renumbered
+            step_of = f"{each.op_name} ({self.products.setdefault(place, len(self.products) + 1)})"
+            row = replace(row, collective=replace(exchange, windowed=windowed, step_of=step_of))
+        met = meeting(each)
+        if met is not None:  # a send's exchange ends with its recv
+            row = replace(row, overlaps=True)
+            for other in site.where.instructions if each.opcode == "send" else ():
+                if other.opcode == "recv" and meeting(other) == met:
+                    starts[other.name] = len(self.rows)
+        elif row.overlaps:
+            starts[each.name] = len(self.rows)
+        self.rows.append(row)
+
+    def _ends(self, start: int | None) -> None:
+        """Set `behind` of the row that started an asynchronous pair."""
+        if start is not None and start < len(self.rows):
+            self.rows[start] = replace(self.rows[start], behind=len(self.rows) - 1 - start)
+
+    def _is_refill(self, site: Site) -> bool:
+        """Return whether a copy's result is never used: XLA refills VMEM before the end."""
+        each, where = site.instruction, site.where
+        if each.opcode not in ("copy-start", "slice-start") or where is not self.program.entry:
+            return False
+        return not each.is_root and all(
+            done.opcode.endswith("-done") and not done.is_root and done.name not in where.users
+            for done in where.users.get(each.name, [])
+        )
+
+    def _loop(self, each: Instruction, times: int, values: Mapping[str, Any]) -> None:
+        start, before = values.get(each.operands[0]), self.loop
+        trips = turns_of_loop(self.program, each, start)
+        if trips is None:
+            trips, self.loop = self._stated_trips(each)
+        elif trips != 1:
+            self.notes.append(f"loop {each.name}: its body counts {trips} times")
+        for part, often in (("condition", trips + 1), ("body", trips)):
+            (inner,) = self.program.called(each, part)
+            self.enter(inner, times * often, [carried(self.program, each, start)])
+        self.loop = before
+
+    def _stated_trips(self, each: Instruction) -> tuple[int, str]:
+        """Return the trip count that the reader stated for a loop; else 1 and the loop's name."""
+        line = source_of(each.metadata, self.program.frames)
+        called = f"{each.name} ({line})" if line is not None else each.name
+        self.untold.append(called)
+        for key, trips in self.stated.items():
+            if key == each.name or (line is not None and str(line).endswith(key)):
+                self.used.add(key)
+                self.notes.append(f"loop {called}: its body counts {trips} times, as stated")
+                return trips, self.loop
+        self.notes.append(
+            f"loop {called}: its trip count is unknown; counted once. State it with "
+            f"turns={{{each.name!r}: n}}"
+        )
+        return 1, each.name
+
+    def _branches(self, each: Instruction, times: int, values: Mapping[str, Any]) -> None:
+        attributes = ("branch_computations", "true_computation", "false_computation")
+        before, choices = self.rows, []
+        branches = self.program.called(each, *attributes)
+        for branch, operand in zip(branches, each.operands[1:], strict=True):
+            self.rows = []
+            self.enter(branch, times, [values.get(operand)])
+            choices.append((branch.name, self.rows))
+        name, rows = max(choices, key=lambda choice: _cost(choice[1]))
+        self.rows = before + rows
+        self.notes.append(
+            f"conditional {each.name}: the most expensive of {len(choices)} branches, "
+            f"{name}, counts"
+        )
+
+    def _row(self, site: Site, times: int, read: tuple[str, ...], part: str | None = None) -> Row:
+        each = site.instruction
+        flops = flops_of(site)
+        moved = traffic_of(site, self.spaces, part)
+        cost = declared(each)
+        known = counted_as(site, self.calls)
+        if known is not None:
+            flops = Flops(known.matrix_flops, known.vector_flops, known.transcendentals)
+            doubtful = known.at_least or (known.most_flops or 0) > 1.01 * known.flops
+            flops = replace(flops, unknown=known.unsure if doubtful else ())
+            moved = moved_by(site, self.spaces, known)
+        role, source, op_name = role_of(site, self.spaces, read)
+        row = Row(
+            name=each.name,
+            opcode=each.base,
+            role=role,
+            source=source,
+            op_name=op_name,
+            operations=_operations(site),
+            flops=flops,
+            read=moved.read,
+            written=moved.written,
+            launches=times,
+            cycles=cycles_of(each),
+            padding=round(moved.padding),
+            matrix_types=known.types if known is not None else matrix_types(site),
+            overlaps=each.opcode.endswith("-start"),
+            collective=collective_of(site, times),
+            loop=self.loop,
+            most_bytes=_most(each, moved, cost, known),
+            at_least=known.at_least if known is not None else "",
+            matmul=matmul_sides(site),
+        )
+        self._note(row, moved, cost, known)
+        if known is not None:
+            self._note_kernel(row, known, cost)
+        return row
+
+    def _note_kernel(self, row: Row, known: PallasKernel, cost: Mapping[str, float]) -> None:
+        """Add notes on unknowns of a Pallas kernel, and on a declared cost that differs."""
+        least = f"at least {known.flops:,.0f} FLOP and {known.bytes:,.0f} bytes"
+        if known.at_least:
+            self.notes.append(
+                f"{row.name}: {known.at_least}: {least}, and nothing in the program says how much "
+                "more; time it with data like yours"
+            )
+            return
+        if known.most_flops is not None:
+            self.notes.append(
+                f"{row.name}: data choose its branches: {least}, at most {known.most_flops:,.0f} "
+                f"FLOP and {known.most or known.bytes:,.0f} bytes"
+            )
+            return
+        if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
+            self.notes.append(
+                f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
+                f"memory moves at least {known.bytes:,.0f} of them, which count"
+            )
+        products, claimed = row.flops.matrix, float(cost.get("flops", row.flops.matrix))
+        if abs(claimed - products) > 0.1 * products:
+            self.notes.append(
+                f"{row.name}: its author declares {claimed:.4g} FLOP, its matmuls have "
+                f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
+            )
+
+    def _note(
+        self, row: Row, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
+    ) -> None:
+        """Add notes on the counting of a row."""
+        stated = int(cost.get("bytes_accessed", moved.bytes))
+        if known is not None and (known.at_least or known.most_flops is not None):
+            return  # `_note_kernel` says more
+        if row.most_bytes is not None:
+            whose = "as its author declares" if row.most_bytes == stated else "if each step does"
+            self.notes.append(
+                f"{row.name}: data choose its blocks, so its bytes are between {moved.bytes:,} "
+                f"(at least, which counts) and {row.most_bytes:,} ({whose})"
+            )
+        elif abs(stated - moved.bytes) > 0.01 * moved.bytes:
+            self.notes.append(
+                f"{row.name}: its author declares {stated:,} bytes, it moves {moved.bytes:,}; the "
+                "latter count"
+            )
+        for what in row.flops.unknown:
+            self.undeclared.setdefault(what, []).append(row.name)
+
+
+def _most(
+    each: Instruction, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
+) -> int | None:
+    """Return the most bytes of a Pallas kernel; None if its bytes are known."""
+    if each.target not in PALLAS:
+        return None
+    most = known.most if known is not None else cost.get("bytes_accessed")
+    if most is None or math.isinf(float(most)):
+        return None
+    return int(most) if int(most) > 1.01 * moved.bytes else None
+
+
+def _arguments(site: Site, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the program's arguments among the operands of a kernel."""
+    names: list[str] = []
+    for operand, shape in zip(site.instruction.operands, site.operands, strict=True):
+        if not shape.is_scalar:
+            names += _names(values.get(operand))
+    return tuple(dict.fromkeys(names))
+
+
+def _names(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [name for part in value for name in _names(part)]
+    return [value] if isinstance(value, str) else []
+
+
+def _is_scalar(site: Site) -> bool:
+    shapes = [site.instruction.shape, *site.operands]
+    return all(s.is_scalar for s in shapes) and "custom-call" not in site.instruction.opcode
+
+
+_UNLISTED = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-element"})
+
+
+def _operations(site: Site) -> dict[str, int]:
+    """Return the number of operations inside a kernel by opcode."""
+    opcodes = (part.instruction.base for part in site.parts())
+    return dict(Counter(opcode for opcode in opcodes if opcode not in _UNLISTED))

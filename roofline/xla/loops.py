@@ -1,0 +1,106 @@
+"""Values known before a program runs: names of its arguments, counters, trip counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from roofline.xla.hlo import VIEWS, Computation, Instruction, Module
+
+_COPIES = VIEWS | {"copy-start", "copy-done"}
+_PARTS = frozenset(
+    "slice slice-start slice-done dynamic-slice all-gather all-gather-start all-gather-done "
+    "optimization-barrier opt-barrier async-start async-done async-update pad collective-permute "
+    "collective-permute-start collective-permute-done reduce-precision".split()
+)
+"""Opcodes whose result keeps the operand's name, although its values may differ."""
+
+
+def values_of(program: Module, where: Computation, given: Sequence[Any]) -> dict[str, Any]:
+    """Return known values of a computation whose parameters are `given`.
+
+    A known value is the name of the program's argument that it is or was sliced from; a whole
+    number; a list of these for a tuple; both sides and the direction for a comparison of numbers.
+    All else is None.
+    """
+    known: dict[str, Any] = {}
+    for instruction in where.instructions:
+        operands = [known.get(name) for name in instruction.operands]
+        known[instruction.name] = _value(program, instruction, operands, given)
+    return known
+
+
+def _value(program: Module, each: Instruction, operands: list[Any], given: Sequence[Any]) -> Any:
+    first = operands[0] if operands else None
+    if each.opcode == "parameter":
+        place = int(each.literal or 0)
+        return given[place] if place < len(given) else None
+    if each.opcode == "constant":
+        number = re.fullmatch(r"\{?\s*(-?\d+)\s*\}?", each.literal)
+        return int(number.group(1)) if number and each.shape.is_scalar else None
+    if each.opcode == "tuple":
+        return operands
+    if each.opcode == "get-tuple-element" and isinstance(first, list):
+        index = each.numbers("index")[0]
+        return first[index] if index < len(first) else None
+    if each.opcode == "get-tuple-element" or each.opcode in _COPIES:
+        return first
+    if each.opcode in _PARTS:
+        return None if isinstance(first, int) else first
+    if each.opcode == "while":
+        return [None if isinstance(v, int) else v for v in carried(program, each, first)]
+    if each.opcode in ("fusion", "call") and any(value is not None for value in operands):
+        inner = program.called(each, "calls", "to_apply")[0]
+        return values_of(program, inner, operands)[inner.root.name]
+    if not each.shape.is_scalar or not all(isinstance(value, int) for value in operands):
+        return None
+    if each.opcode in ("add", "subtract"):
+        return first + operands[1] * (1 if each.opcode == "add" else -1)
+    return (*operands, each.attributes["direction"]) if each.opcode == "compare" else None
+
+
+# --- Loops ----------------------------------------------------------------------------------------
+
+
+def carried(program: Module, loop: Instruction, start: Any) -> list[Any]:
+    """Return known values of a loop's tuple that hold in every iteration."""
+    steps = _steps(program, loop, start)
+    return [v if step == 0 else None for v, step in zip(start or (), steps, strict=True)]
+
+
+def turns_of_loop(program: Module, loop: Instruction, start: Any) -> int | None:
+    """Return the trip count of a `while` loop that starts with this tuple; None if unknown."""
+    stated = loop.config.get("known_trip_count")
+    if isinstance(stated, dict) and str(stated.get("n", "")).isdigit():
+        return int(stated["n"])
+    condition, gaps = program.called(loop, "condition")[0], []
+    for turn in (0, 1):
+        state = [
+            value + turn * step if isinstance(value, int) and step is not None else None
+            for value, step in zip(start or (), _steps(program, loop, start), strict=True)
+        ]
+        test = values_of(program, condition, [state])[condition.root.name]
+        if not isinstance(test, tuple):
+            return None
+        gaps.append(test[0] - test[1])
+    return turns(gaps[0], gaps[1] - gaps[0], test[2])
+
+
+def _steps(program: Module, loop: Instruction, start: Any) -> list[int | None]:
+    """Return the constant step of each element of a loop's tuple; None if it isn't constant."""
+    (body,), found = program.called(loop, "body"), []
+    for factor in (1009, 20011):  # two arbitrary states: only a constant step is the same from both
+        state = [factor * (place + 1) for place in range(len(start or ()))]
+        after = values_of(program, body, [state])[body.root.name] or [None] * len(state)
+        pairs = zip(state, after, strict=False)
+        found.append([new - old if isinstance(new, int) else None for old, new in pairs])
+    return [one if one == other else None for one, other in zip(*found, strict=True)]
+
+
+def turns(first: int, step: int, direction: str) -> int | None:
+    """Return how often first, first + step, … passes the test against 0."""
+    end = {"LT": 0, "LE": 1, "GT": 0, "GE": -1, "NE": 0}.get(direction)
+    rises = direction in ("LT", "LE") or (direction == "NE" and step > 0)
+    endless = step == 0 or rises != (step > 0) or (direction == "NE" and first % step)
+    return None if end is None or endless else len(range(first, end, step))

@@ -1,0 +1,610 @@
+"""From a function and its arguments to a lowered program, for every style of JAX code."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from roofline.xla.pallas import PallasKernel, counted, foreign, requested, unused
+from roofline.xla.targets import (
+    chip_key,
+    first_device,
+    is_chip,
+    layout_for,
+    mesh_devices,
+    platform_of,
+)
+from roofline_helpers.chips import Chip
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, name_of, needed
+
+# --- Arguments -----------------------------------------------------------------------------------
+
+
+class CannotTrace(RooflineError, TypeError):
+    """JAX could not trace the function with these arguments.
+
+    Examples
+    --------
+    >>> issubclass(CannotTrace, RooflineError)
+    True
+    """
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a call: arrays, shapes, pytrees of them, and anything static."""
+
+    positional: tuple[Any, ...]
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays and shapes in all of them.
+
+        Raises
+        ------
+        CannotTrace
+            A value that JAX can't flatten.
+        BadType
+            A generator, or another iterator.
+        """
+        import jax
+
+        try:
+            given = self.positional, dict(self.named)
+            leaves = jax.tree.leaves(given, is_leaf=lambda each: isinstance(each, Iterator))
+        except (TypeError, ValueError) as error:  # such as a mapping whose keys have no order
+            raise CannotTrace(f"JAX can't take these arguments: {reason_of(error)}") from error
+        for leaf in leaves:
+            if isinstance(leaf, Iterator):
+                raise BadType(
+                    f"an argument is a {type(leaf).__name__}, which gives its values once, so they "
+                    "would be constants of the program: give a list or a tuple of them"
+                )
+        return [leaf for leaf in leaves if is_array(leaf)]
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """The axes of the mesh that they are sharded over, and their sizes; {} without one.
+
+        Raises
+        ------
+        BadValue
+            They are sharded over different meshes.
+        """
+        meshes = {tuple(mesh.shape.items()) for mesh in self._meshes}
+        if len(meshes) > 1:
+            raise BadValue(f"the arguments are sharded over different meshes: {sorted(meshes)}")
+        return dict(*meshes)
+
+    @property
+    def _meshes(self) -> list[Any]:
+        from jax.sharding import NamedSharding
+
+        shardings = (getattr(leaf, "sharding", None) for leaf in self.arrays)
+        return [each.mesh for each in shardings if isinstance(each, NamedSharding)]
+
+    def set_mesh(self) -> Any:
+        """Return a context with the arguments' mesh set."""
+        from jax.sharding import use_abstract_mesh
+
+        mesh = self._meshes[0]
+        return use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh))
+
+    def replicated(self, mesh: Mapping[str, int]) -> Arguments:
+        """Return the arguments replicated over an abstract mesh."""
+        import jax
+        from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+        types = (AxisType.Auto,) * len(mesh)
+        devices = AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=types)
+        spread = NamedSharding(devices, PartitionSpec())
+
+        def place(leaf: Any) -> Any:
+            if not is_array(leaf):
+                return leaf
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spread)
+
+        return Arguments(*jax.tree.map(place, (self.positional, dict(self.named))))
+
+    def described(self) -> tuple[str, ...]:
+        """Return each as text: bf16[2048,2048], {wo, w1}, k=3."""
+        named = (f"{name}={_described(each)}" for name, each in self.named.items())
+        return (*(_described(each) for each in self.positional), *named)
+
+    def shapes(self) -> Arguments:
+        """Return the arguments as shapes with the same sharding, on devices of any kind."""
+        import jax
+        import numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        def shape(leaf: Any) -> Any:
+            if not is_array(leaf) or isinstance(leaf, np.generic):  # a scalar may be static
+                return leaf
+            sharding = getattr(leaf, "sharding", None)
+            if not isinstance(sharding, NamedSharding | PartitionSpec):
+                sharding = None
+            weak = bool(getattr(leaf, "weak_type", False))
+            kind = _dtype(leaf)
+            return jax.ShapeDtypeStruct(leaf.shape, kind, sharding=sharding, weak_type=weak)
+
+        return Arguments(*jax.tree.map(shape, (self.positional, dict(self.named))))
+
+
+LONGEST = 1200
+"""Characters of a JAX error that are passed on: its first lines have the reason."""
+
+_LOCATION = re.compile(
+    r'\s*(Suspected Python Code Location:|The MLIR operation involved:\s*"builtin.module").*',
+    re.DOTALL,  # a whole module isn't the place of an error
+)
+_NOISE = re.compile(r"^(For simplicity, JAX has removed|-{8,}|The stack trace below|See https?:)")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an error's text without the lines that JAX adds to every error."""
+    text = _LOCATION.sub("", str(error)).strip()
+    lines = [line.rstrip() for line in text.splitlines()]
+    kept = "\n".join(line for line in lines if line and not _NOISE.match(line)) or repr(error)
+    return kept if len(kept) <= LONGEST else kept[:LONGEST].rsplit("\n", 1)[0] + " …"
+
+
+def is_array(value: Any) -> bool:
+    """Return whether it is an array, or the shape of one."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _dtype(value: Any) -> Any:
+    """Return the type that JAX gives an array: without x64, float64 is float32."""
+    import jax
+    import numpy as np
+
+    kind = value.dtype
+    return jax.dtypes.canonicalize_dtype(kind) if isinstance(kind, np.dtype) else kind
+
+
+def _described(value: Any) -> str:
+    import jax
+
+    if is_array(value):
+        return str(jax.core.ShapedArray(value.shape, _dtype(value)).str_short(short_dtypes=True))
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(map(str, value))}}}" if len(value) <= 4 else f"{len(value)} arrays"
+    if isinstance(value, (list, tuple)):
+        inner = [_described(each) for each in value]
+        return f"({', '.join(inner)})" if len(inner) <= 3 else f"{len(inner)} values"
+    text = repr(value)
+    return text if len(text) <= 30 else type(value).__name__
+
+
+# --- From a function to a traced program ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A lowered program (`jax.stages.Lowered`) with its target and further facts.
+
+    `arguments` are those of its executable, `devices` those of a topology (none: JAX's device
+    here), `calls` its Pallas kernels, `requested` the FLOPs of the function's matmuls, `unused` the
+    share of these that no result needs.
+    """
+
+    stage: Any
+    arguments: Arguments
+    name: str
+    platform: str
+    target: str
+    topology: str = ""
+    devices: tuple[Any, ...] = ()
+    calls: tuple[PallasKernel, ...] = ()
+    requested: float | None = None
+    unused: float = 0.0
+
+    @functools.cached_property
+    def module(self) -> Any:
+        """Its StableHLO."""
+        return self.stage.compiler_ir("stablehlo")
+
+    @functools.cached_property
+    def partitions(self) -> int:
+        """Devices that it is spread over."""
+        stated = self.module.operation.attributes
+        names = ("mhlo.num_partitions", "mhlo.num_replicas")
+        return math.prod(int(stated[name].value) for name in names if name in stated)
+
+    @functools.cached_property
+    def mesh(self) -> dict[str, int]:
+        """The axes of its mesh; {} without one."""
+        meshes = []
+        for operation in self.module.body.operations:
+            if operation.operation.name == "sdy.mesh":
+                axes = str(operation).partition("<[")[2].partition("]")[0]
+                meshes.append({name: int(size) for name, size in _AXIS.findall(axes)})
+        fitting = [mesh for mesh in meshes if math.prod(mesh.values()) == self.partitions]
+        return fitting[0] if fitting else meshes[0] if meshes and self.partitions == 1 else {}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The compiler options given to `jax.jit`."""
+        return dict(getattr(getattr(self.stage, "_lowering", None), "_compiler_options_kvs", ()))
+
+
+_AXIS = re.compile(r'"([^"]+)"=(\d+)')
+
+
+# --- tracing and lowering -------------------------------------------------------------------------
+
+
+def trace_function(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
+    """Return the traced function (`jax.stages.Traced`), and its arguments.
+
+    Every function to analyse, explain or time goes through here. Modules of Equinox and of NNX are
+    split: their arrays are arguments and results, and everything else is static. Changes that an
+    NNX function makes to its arguments are results too, as under `flax.nnx.jit`.
+
+    Parameters
+    ----------
+    fn : callable
+        A plain function, a result of `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit`, or the
+        result of its `trace`.
+    arguments : Arguments
+        Its arguments.
+    jit : mapping
+        Options of `jax.jit`, for a plain function.
+    """
+    if _is_of_jax(fn, "Traced"):
+        return fn, arguments
+    if isinstance(fn, functools.partial) and _jits_objects(fn.func):  # a method that is jitted
+        named_too = {**fn.keywords, **arguments.named}
+        fn, arguments = fn.func, Arguments((*fn.args, *arguments.positional), named_too)
+    if hasattr(fn, "lower") and jit:
+        raise BadType(f"{function_name(fn)} is jitted already: give {', '.join(jit)} to jax.jit")
+    with _donating():
+        if is_of_nnx(fn):
+            return _traced_by_nnx(fn, arguments)
+        fn, arguments = without_objects(fn, arguments, jit)
+        return fn.trace(*arguments.positional, **arguments.named), arguments
+
+
+@contextlib.contextmanager
+def tracing_errors(
+    fn: Any, described: Sequence[str] | None = None, advice: str = ""
+) -> Iterator[None]:
+    """Turn an error during tracing into a CannotTrace that names the call."""
+    try:
+        yield
+    except RooflineError:
+        raise
+    except Exception as error:
+        call = function_name(fn) + ("" if described is None else f"({', '.join(described)})")
+        values = "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__
+        what = f"JAX can't trace {call}: {type(error).__name__}: {reason_of(error)}"
+        if "AbstractMesh exists" in what:
+            values, advice = True, ". An abstract mesh has no devices here: give chip="
+        raise CannotTrace(what + (advice if values else "")) from error
+
+
+def lower(
+    fn: Any,
+    arguments: Arguments,
+    jit: Mapping[str, Any],
+    chip: Chip | None = None,
+    topology: str | None = None,
+    name: str | None = None,
+    advice: str = "",
+) -> Lowered:
+    """Lower a function for JAX's device here, or for TPUs that need not be here.
+
+    Parameters
+    ----------
+    fn, arguments, jit
+        As in `trace_function`; `fn` may also be the result of a jitted function's `lower`.
+    chip : Chip, optional
+        A TPU. By default, or if it is the one here, JAX's device.
+    topology : str, optional
+        The layout of the chips, by default the smallest that holds the mesh.
+    name : str, optional
+        The function's name in messages.
+    advice : str
+        Text for the error if a function needs values during tracing.
+    """
+    here, called = first_device(), name or function_name(fn)
+    with tracing_errors(fn, arguments.described(), advice):
+        if chip is not None and chip.kind == "tpu" and not is_chip(here, chip):
+            return _lower_ahead(fn, arguments, jit, chip, topology, called)
+        arguments.mesh  # noqa: B018 - refuses different meshes
+        return _lowered(fn, arguments, jit, called, platform_of(here), chip_key(here))
+
+
+def _lower_ahead(
+    fn: Any,
+    arguments: Arguments,
+    jit: Mapping[str, Any],
+    chip: Chip,
+    topology: str | None,
+    name: str,
+) -> Lowered:
+    mesh = arguments.mesh
+    layout = layout_for(chip, math.prod(mesh.values()), topology)
+    devices = mesh_devices(chip, layout, tuple(mesh.values()))
+    arguments = arguments.shapes()
+    target = name, "tpu", chip.key
+    with pretend_devices(devices):
+        try:
+            lowered = _lowered(fn, arguments, jit, *target)
+        except RuntimeError as error:  # a bare PartitionSpec, and no mesh is set
+            if "requires a non-empty mesh" not in str(error) or not arguments.mesh:
+                raise
+            with arguments.set_mesh():
+                lowered = _lowered(fn, arguments, jit, *target)
+        if lowered.partitions == 1 < math.prod(lowered.mesh.values()):
+            # only a shard_map over an abstract mesh has the number of devices
+            lowered = _lowered(fn, arguments.replicated(lowered.mesh), jit, *target)
+    layout = layout_for(chip, lowered.partitions, topology)
+    sizes = tuple(lowered.mesh.values()) or (lowered.partitions,)
+    return replace(lowered, topology=layout, devices=tuple(mesh_devices(chip, layout, sizes)))
+
+
+def _lowered(
+    fn: Any, arguments: Arguments, jit: Mapping[str, Any], name: str, platform: str, target: str
+) -> Lowered:
+    if _is_of_jax(fn, "Lowered"):
+        return Lowered(fn, arguments, name, platform, target)
+    traced, arguments = trace_function(fn, arguments, jit)
+    ahead = {"lowering_platforms": ("tpu",)} if platform == "tpu" else {}
+    theirs = foreign(traced.jaxpr) if platform == "tpu" else None
+    if theirs is not None:
+        raise BadValue(
+            f"{name} launches a Pallas kernel for GPUs ({theirs.replace('_', ' ')}), which a TPU "
+            "can't run: give it no compiler_params of another machine"
+        )
+    with _donating():
+        lowered = Lowered(traced.lower(**ahead), arguments, name, platform, target)
+    with contextlib.suppress(Exception):  # a future JAX may represent kernels differently
+        return replace(
+            lowered,
+            calls=counted(traced.jaxpr, platform) if platform != "cpu" else (),
+            requested=requested(traced.jaxpr),
+            unused=unused(traced.jaxpr),
+        )
+    return lowered
+
+
+@contextlib.contextmanager
+def _donating() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        yield
+
+
+# --- modules of Equinox and of NNX ----------------------------------------------------------------
+
+
+def _traced_by_nnx(fn: Any, arguments: Arguments) -> tuple[Any, Arguments]:
+    """Return the function that `nnx.jit` traces, and its arguments, made from modules."""
+    inner, seen = fn.jitted_fn, []
+
+    def caught(*args: Any, **kwargs: Any) -> None:
+        seen.append((inner.trace(*args, **kwargs), Arguments(args, kwargs)))
+
+    # nnx.jit splits modules itself, in its own context, so its own lowering is used
+    with mock.patch.object(fn, "jitted_fn", SimpleNamespace(lower=caught)):
+        fn.lower(*arguments.positional, **arguments.named)
+    return seen[0]
+
+
+def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
+    """Return a function under `jax.jit`, and arguments that are only arrays.
+
+    A called module becomes an argument, so that its arrays aren't constants of the program. Leaves
+    that JAX can't trace (the activation function of an Equinox module) are static, and left out of
+    the results.
+    """
+    import jax
+
+    if hasattr(fn, "lower") and not _jits_objects(fn):
+        return fn, arguments
+    foreign = _jits_objects(fn)
+    if foreign:
+        jit = _donated_by_equinox(fn, arguments)
+        fn = fn.__wrapped__
+    if any(map(is_array, jax.tree.leaves(fn))):
+
+        def called(*args: Any, module: Any, **kwargs: Any) -> Any:
+            return module(*args, **kwargs)
+
+        called.__name__ = function_name(fn)
+        fn, arguments = called, Arguments(arguments.positional, {**arguments.named, "module": fn})
+    leaves = jax.tree.leaves((arguments.positional, dict(arguments.named)), is_leaf=is_object)
+    plain = (is_array(leaf) or isinstance(leaf, _NUMBERS) for leaf in leaves)
+    if not foreign and not any(map(is_object, leaves)) and all(plain):
+        return jax.jit(fn, **jit), arguments
+    return _split_arrays(fn, arguments, jit)
+
+
+def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
+    first, rest = getattr(fn, "donate_first", False), getattr(fn, "donate_rest", False)
+    places = [i for i in range(len(arguments.positional)) if (rest if i else first)]
+    return {"donate_argnums": places, "donate_argnames": list(arguments.named) if rest else []}
+
+
+_NUMBERS = (bool, int, float, complex)
+
+
+def _split_arrays(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
+    """Return a function from arrays to arrays, and its arrays.
+
+    Changes that a function makes to its arguments (NNX) are results. Everything but arrays is
+    static.
+    """
+    import jax
+
+    leaves, tree = jax.tree.flatten((arguments.positional, dict(arguments.named)))
+
+    @functools.wraps(fn)
+    def merged(*args: Any, **kwargs: Any) -> Any:
+        given = jax.tree.leaves((args, kwargs))
+        free = iter(given)
+        args, kwargs = tree.unflatten(next(free) if is_array(old) else old for old in leaves)
+        out = fn(*args, **kwargs)
+        known = {id(leaf) for leaf in given}
+        after = jax.tree.leaves((args, kwargs))
+        changed = [leaf for leaf in after if id(leaf) not in known]
+        return jax.tree.map(_array_alone, (out, changed) if any(map(is_array, changed)) else out)
+
+    plain = {option: value for option, value in jit.items() if not option.startswith("static")}
+    return jax.jit(merged, **plain), Arguments(*tree.unflatten(map(_array_alone, leaves)))
+
+
+def _array_alone(leaf: Any) -> Any:
+    return leaf if is_array(leaf) else None
+
+
+def is_object(value: Any) -> bool:
+    """Return whether it is an object of NNX: a module, an optimiser, a variable."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return False
+    return isinstance(value, (getattr(nnx, "Pytree", None) or nnx.Object, nnx.Variable))
+
+
+# --- kinds of functions ---------------------------------------------------------------------------
+
+
+def function_name(fn: Any) -> str:
+    """Return a function's name."""
+    inner = fn.func if isinstance(fn, functools.partial) else fn
+    called = getattr(inner, "__name__", None) or getattr(inner, "fun_name", None)
+    called = str(called or type(inner).__name__)
+    return "function" if called in ("<lambda>", "Compiled", "Lowered", "Traced") else called
+
+
+def _is_of_jax(fn: Any, *names: str) -> bool:
+    return type(fn).__name__ in names and type(fn).__module__.startswith("jax")
+
+
+def results_of(stage: Any) -> list[Any]:
+    """Return shape and type of each result of a lowered or a compiled program."""
+    import jax
+
+    try:
+        return list(jax.tree.leaves(stage.out_info))
+    except AssertionError:  # JAX's own, of an executable with ordered effects
+        return list(stage._executable.out_avals)
+
+
+def is_compiled(fn: Any) -> bool:
+    """Return whether it is a result of `jax.jit(f).lower(...).compile()`."""
+    shows = hasattr(fn, "as_text") and hasattr(fn, "cost_analysis") and not hasattr(fn, "compile")
+    return shows or type(fn).__name__ == "Compiled"
+
+
+def is_stage(fn: Any) -> bool:
+    """Return whether it is a function on its way to an executable, or an executable."""
+    return _is_of_jax(fn, "Traced", "Lowered") or is_compiled(fn)
+
+
+def is_of_nnx(fn: Any) -> bool:
+    """Return whether it is a result of `flax.nnx.jit`."""
+    return _jits_objects(fn) and hasattr(fn, "jitted_fn")
+
+
+def _jits_objects(fn: Any) -> bool:
+    """Return whether it is a result of `equinox.filter_jit` or `flax.nnx.jit`."""
+    return hasattr(fn, "lower") and not type(fn).__module__.startswith("jax")
+
+
+# --- the device that a function sees --------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def pretend_devices(devices: Sequence[Any]) -> Iterator[None]:
+    """Make JAX report these devices to traced code; what it evaluates meanwhile runs here."""
+    import jax
+    from jax._src.core import EvalTrace
+
+    there, evaluate = list(devices), EvalTrace.process_primitive
+
+    def asked(*_: Any, **__: Any) -> list[Any]:
+        return list(there)
+
+    def here(*args: Any, **kwargs: Any) -> Any:
+        with jax.default_device(None):
+            return evaluate(*args, **kwargs)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.default_device(there[0]))
+        stack.enter_context(mock.patch.object(EvalTrace, "process_primitive", here))
+        stack.enter_context(mock.patch.object(jax, "devices", asked))
+        stack.enter_context(mock.patch.object(jax, "local_devices", asked))
+        stack.enter_context(mock.patch.object(jax, "default_backend", return_value="tpu"))
+        yield
+
+
+# --- Pallas kernels of a traced function ----------------------------------------------------------
+
+
+def pallas_kernels(
+    fn: Any, *args: Any, platform: str = "tpu", **kwargs: Any
+) -> tuple[PallasKernel, ...]:
+    """Return the Pallas kernels that a function launches, counted; nothing is compiled or run.
+
+    FLOPs are the body's, over the grid. Bytes are those that block specs and index maps fetch:
+    on a TPU, whose grid runs in order, a block with an unchanged index is not fetched again; on a
+    GPU each program requests its own blocks, and the caches serve some of them.
+
+    Parameters
+    ----------
+    fn : callable
+        A plain function, or a result of `jax.jit`. A kernel in a loop is counted once.
+    *args, **kwargs
+        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them. Anything that JAX
+        can't trace, such as a function, is fixed.
+    platform : {"tpu", "gpu"}
+        Platform of kernels that name none; also `jax.default_backend()` while tracing.
+
+    Returns
+    -------
+    tuple of PallasKernel
+        In the order in which they are launched. A grid that depends on data or has more than
+        `pallas.MOST_STEPS` steps can't be counted, nor can Mosaic GPU: such a kernel is left out.
+
+    Raises
+    ------
+    CannotTrace
+        JAX can't trace the function with these arguments.
+    UnknownName
+        No such platform.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.experimental import pallas as pl
+    >>> def double(x_ref, y_ref):
+    ...     y_ref[...] = 2 * x_ref[...]
+    >>> rows = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    >>> x = jax.ShapeDtypeStruct((64, 128), jnp.float32)
+    >>> call = pl.pallas_call(double, grid=(8,), in_specs=[rows], out_specs=rows, out_shape=x)
+    >>> [kernel] = pallas_kernels(call, x)
+    >>> kernel.flops, kernel.bytes, kernel.operands[0].fetches
+    (8192.0, 65536.0, 8)
+    """
+    needed("tracing", "jax")
+    import jax
+
+    platform = name_of("platform", platform, ["tpu", "gpu"])
+    with (
+        tracing_errors(fn),
+        mock.patch.object(jax, "default_backend", return_value=platform),
+    ):
+        traced, _ = trace_function(fn, Arguments(args, kwargs), {})
+    return counted(traced.jaxpr, platform)

@@ -1,0 +1,629 @@
+"""The numbers of a compiled program, and its record."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from roofline.xla import display
+from roofline.xla.changes import Changes, changes
+from roofline.xla.collectives import CollectiveOp
+from roofline.xla.compiler import MemoryStats
+from roofline.xla.expected import Expected, Like, expected_of, worth_of_cycles
+from roofline.xla.flops import Flops
+from roofline.xla.hlo import brief
+from roofline.xla.kernel import (
+    CompiledKernel,
+    Links,
+    TimedCollective,
+    Timeline,
+    chip_roofline,
+    exchanges_of,
+    grouped,
+    kernel_of,
+    timeline_of,
+)
+from roofline.xla.ledger import Row
+from roofline.xla.metadata import SourceLine, scope_of
+from roofline.xla.pallas import PallasKernel
+from roofline.xla.targets import chip_of, clock_of
+from roofline_helpers import __version__, chips
+from roofline_helpers.common import records
+from roofline_helpers.common.checks import single
+from roofline_helpers.common.terminal import text_of
+from roofline_helpers.roofline import FLOOR, bound_of
+from roofline_helpers.verdicts import floor_of
+
+if TYPE_CHECKING:
+    import pandas
+
+
+# --- Totals of a compiled program: FLOPs, bytes and seconds of its kernels -----------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """The program that XLA compiled from a function, for one device.
+
+    Everything is per device and per run of the program. `mesh` are the axes of its mesh, `topology`
+    the layout of the chips. `memory` are the bytes that it needs on a device: `arguments`,
+    `results`, `temporaries`, `code`, and their `total`, in which results in the memory of donated
+    arguments (`aliased`) count once. `requested_flops` are the FLOPs of the function's matmuls, for
+    all devices together. `xla` holds the unchanged output of `cost_analysis`. `origin` is
+    "compiled" or "record"; it is not printed, so that a page shows the same values either way.
+    `compiling` is the time of compiling and analysing; `calls` are its Pallas kernels as traced,
+    which a record doesn't have. A record begins with a `summary` for human readers; a brief one
+    has the version of this `package`.
+
+    Examples
+    --------
+    >>> from roofline.xla import records
+    >>> report = records()["ledger-matmul", "v6e"]
+    >>> report.target, report.flops, report.bound
+    ('v6e', 17179869184.0, 'compute')
+    """
+
+    name: str
+    target: str
+    platform: str
+    arguments: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    xla: Mapping[str, float]
+    jax_version: str
+    compiler: str
+    devices: records.Count = 1
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    topology: str = ""
+    memory: MemoryStats | None = None
+    requested_flops: float | None = None
+    origin: str = field(default="compiled", compare=False)
+    compiling: float = field(default=0.0, compare=False)
+    text: str = field(default="", compare=False, repr=False)
+    calls: tuple[PallasKernel, ...] = field(default=(), compare=False, repr=False)
+    package: str = field(default="", compare=False, repr=False)
+    summary: str = field(default="", compare=False, repr=False)
+
+    @functools.cached_property
+    def chip(self) -> chips.Chip | None:
+        """One device of the chip that it was compiled for; None if it is not in the table."""
+        chip = chip_of(self.target)
+        return None if chip is None else chip.per_device()
+
+    @functools.cached_property
+    def kernels(self) -> tuple[CompiledKernel, ...]:
+        """The kernels in the order in which they run."""
+        chip = chip_of(self.target)
+        place = self.topology, self.mesh, self.devices
+        links = None if chip is None else Links(chip.key, *place)
+        return tuple(kernel_of(row, self.chip, links) for row in self.rows)
+
+    # -- FLOPs and bytes -------------------------------------------------------------------------
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of matmuls, and those that custom calls declare."""
+        return sum(kernel.matrix_flops for kernel in self.kernels)
+
+    @property
+    def extra(self) -> float | None:
+        """The program's matmul FLOPs over those the function asks for.
+
+        More than 1 if XLA computes a matmul again, makes groups dense, or if devices do the same
+        work; less if it needs fewer (three real products for a complex one), or does some on the
+        vector unit (depthwise convolutions). None if the function's own FLOPs aren't known.
+        """
+        if not self.requested_flops or not self.matrix_flops or self.at_least:
+            return None
+        return self.matrix_flops * self.devices / self.requested_flops
+
+    @property
+    def vector_flops(self) -> float:
+        """FLOPs of everything else, transcendentals included."""
+        return sum(kernel.vector_flops for kernel in self.kernels)
+
+    @property
+    def transcendentals(self) -> float:
+        """Exponentials and their like."""
+        return sum(k.work.flops.transcendentals * k.launches for k in self.kernels)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Kernels whose FLOPs are not known – undeclared custom calls, unknown instructions."""
+        return tuple(kernel.name for kernel in self.kernels if kernel.flops is None)
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of all kernels; a lower bound if `unknown` or `at_least` isn't empty."""
+        return self.matrix_flops + self.vector_flops
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bytes read and written, by memory level, and bytes sent to other devices."""
+        total: dict[str, float] = {"hbm": 0}
+        for kernel in self.kernels:
+            for level, n in kernel.traffic.items():
+                total[level] = total.get(level, 0) + n
+        return total
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read from HBM."""
+        return sum(kernel.read.get("hbm", 0) for kernel in self.kernels)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written to HBM."""
+        return sum(kernel.written.get("hbm", 0) for kernel in self.kernels)
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes read from and written to HBM, each operand of a kernel counted once."""
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def at_least(self) -> str:
+        """Why its counts are only the least, without an upper end; empty if they have one.
+
+        Loops whose trip counts nobody stated count once; of a Pallas kernel counts what it does
+        whatever the data are.
+        """
+        loops = dict.fromkeys(row.loop for row in self.rows if row.loop)
+        reasons = [f"the trip count of {', '.join(loops)} is unknown"] if loops else []
+        reasons += [f"{row.name}: {row.at_least}" for row in self.rows if row.at_least]
+        return "; ".join(dict.fromkeys(reasons))
+
+    @property
+    def most_bytes(self) -> float:
+        """Most HBM bytes – more than `hbm_bytes` if data choose blocks of Pallas kernels.
+
+        Infinite if `at_least` isn't empty.
+        """
+        return sum(kernel.most_bytes for kernel in self.kernels)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes to and from the host – callbacks, infeeds, sends, arrays in its memory.
+
+        No chip here has a known rate of that link, so they have no time, and there is no bound.
+        """
+        return sum(kernel.host_bytes for kernel in self.kernels)
+
+    @property
+    def intensity(self) -> float | None:
+        """Arithmetic intensity at HBM, FLOP/byte; infinite if nothing crosses HBM.
+
+        A lower bound if FLOPs of some kernels are `unknown`; None if counts are only the least
+        (`at_least`).
+        """
+        if self.at_least:
+            return None
+        return self.flops / self.hbm_bytes if self.hbm_bytes else math.inf
+
+    # -- seconds ---------------------------------------------------------------------------------
+
+    @property
+    def _alone(self) -> list[CompiledKernel]:
+        return [kernel for kernel in self.kernels if not kernel.work.overlaps]
+
+    @functools.cached_property
+    def _cases(self) -> tuple[tuple[float, str], ...]:
+        """Least seconds and their largest part: by the roof, by `times_at_most`, with `floor`."""
+        if self.chip is None:
+            return ((0.0, ""),) * 3
+        alone = self._alone
+        roof = [(kernel.roof_seconds or 0.0, kernel.limit or "") for kernel in alone]
+        most = [(kernel.most_seconds or 0.0, kernel.most_limit or "") for kernel in alone]
+        floors = [((self.floor or 0.0) * kernel.launches, FLOOR) for kernel in alone]
+        longer = [max(one, other) for one, other in zip(floors, roof, strict=True)]
+        return self._whole(roof), self._whole(most, more=True), self._whole(longer)
+
+    def _whole(self, ends: Sequence[tuple[float, str]], more: bool = False) -> tuple[float, str]:
+        """Return the seconds of all kernels, and their largest part.
+
+        Kernels run one after another; asynchronous copies and exchanges overlap with them, as far
+        as HBM and links allow.
+        """
+        parts = dict.fromkeys(("memory", "compute", "network", "latency"), 0.0)
+        for seconds, limit in ends:
+            parts[bound_of(limit)] += seconds
+        waited = zip(self.kernels, self.timeline.exposed, strict=True)
+        parts["network"] += sum(seconds for kernel, seconds in waited if kernel.work.overlaps)
+        times = [kernel.times_at_most if more else kernel.times for kernel in self.kernels]
+        memory = sum(time.get("hbm", 0.0) for time in times)
+        shared = {"memory": memory, "network": max(self.timeline.busy.values(), default=0.0)}
+        whole = sum(parts.values())
+        busiest = max(shared, key=lambda name: shared[name])
+        if shared[busiest] > whole:
+            return shared[busiest], busiest
+        return whole, max(parts, key=lambda name: parts[name])
+
+    @property
+    def time_at_roof(self) -> float | None:
+        """Least seconds – kernels one after another, each as long as its slowest part.
+
+        Asynchronous copies and exchanges overlap with kernels, as far as HBM and links allow. None
+        if the chip is not in the table.
+        """
+        return None if self.chip is None else self._cases[0][0]
+
+    @property
+    def time_at_most(self) -> float | None:
+        """`time_at_roof` with `most_bytes`, and unpublished vector peaks as assumed.
+
+        Infinite if `at_least` isn't empty, or bytes cross the host's link. See
+        `targets.assumed_vector_peak`.
+        """
+        if self.chip is None:
+            return None
+        return math.inf if self.host_bytes else self._cases[1][0]
+
+    @functools.cached_property
+    def expected(self) -> Expected | None:
+        """The time to expect – `seconds`, from `low` to `high`, and `why`.
+
+        For a TPU each kernel takes its reached roof or, if they are longer, the compiler's cycles;
+        the interval is that of published times over such times. For a GPU each takes as long as
+        good kernels of its size, up to as long as half of them. None if the chip is not in the
+        table.
+        """
+        if self.chip is None:
+            return None
+        alone = [
+            (each, kernel.limit or "")
+            for each, kernel in zip(self.likely, self.kernels, strict=True)
+            if not kernel.work.overlaps
+        ]
+        good, _ = self._whole([(each.good, limit) for each, limit in alone])
+        usual, _ = self._whole([(each.usual, limit) for each, limit in alone])
+        bound, most = self.time_at_roof or 0.0, self.time_at_most or 0.0
+        if self.cycle_seconds is None:
+            return Expected(good, good, max(usual, most), "reached ceilings")
+        least, largest, why = worth_of_cycles()
+        for kernel in self.kernels:
+            if kernel.work.cycles is None and kernel.work.operations.keys() & {"scatter", "sort"}:
+                why += f"; the compiler says nothing of {kernel.work.role}, which may take longer"
+                most = math.inf
+                break
+        return Expected(good, max(least * good, bound), max(largest * good, most), why)
+
+    @functools.cached_property
+    def likely(self) -> tuple[Like, ...]:
+        """The seconds to expect of each kernel, good and usual."""
+        return tuple(expected_of(kernel, self.floor or 0.0) for kernel in self.kernels)
+
+    @property
+    def floor(self) -> float | None:
+        """Least seconds of a launch – measured, or assumed for a TPU (`verdicts`)."""
+        return None if self.chip is None else floor_of(self.chip)
+
+    @property
+    def time_with_floor(self) -> float | None:
+        """Seconds of all kernels, each launch and each iteration of a loop no less than `floor`."""
+        return None if self.chip is None else self._cases[2][0]
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The largest part of the time – one word, or several if it depends on assumptions.
+
+        It depends if it isn't the same for `time_at_roof`, `time_at_most` and `time_with_floor`. It
+        is empty if counts are only the least (`at_least`), if bytes cross the host's link, or if
+        kernels with unknown FLOPs take more than a tenth of the time, since their bound is unknown:
+        at least as long as HBM would take for all their bytes, even those in VMEM.
+        """
+        whole = 0.0 if self.at_least or self.host_bytes else self.time_at_roof
+        unknown = [kernel for kernel in self.kernels if kernel.flops is None and kernel.roof]
+        moved = (sum(each.traffic.values()) / each.roof.bandwidth for each in unknown if each.roof)
+        if not whole or sum(moved) > 0.1 * whole:
+            return ()
+        return tuple(dict.fromkeys(bound for _, bound in self._cases))
+
+    @property
+    def bound(self) -> str | None:
+        """The largest part of the time – "memory", "compute", "network" or "latency".
+
+        None if it is unknown or depends on assumptions (`bounds`).
+        """
+        return self.bounds[0] if len(self.bounds) == 1 else None
+
+    @property
+    def cycle_seconds(self) -> float | None:
+        """The compiler's cycles of all kernels that state them, at the chip's clock.
+
+        A lower bound if `without_cycles` isn't 0.
+        """
+        stated = [k.cycle_seconds for k in self.kernels if k.cycle_seconds is not None]
+        return sum(stated) if stated else None
+
+    @property
+    def without_cycles(self) -> int:
+        """Number of kernels without cycles from the compiler, asynchronous ones left out."""
+        return sum(kernel.work.cycles is None for kernel in self._alone)
+
+    @property
+    def clock(self) -> tuple[float, str] | None:
+        """The clock behind `cycle_seconds` – Hz, and its source."""
+        return clock_of(self.chip)
+
+    @functools.cached_property
+    def timeline(self) -> Timeline:
+        """The earliest times of kernels and exchanges, by the compiled schedule.
+
+        Its `spans` have a `name`, a `role`, a `lane` ("compute" or "network"), `start` and `end` in
+        seconds since the program began; `exposed` are the seconds that each row waits, `busy` the
+        seconds for which links are used, by axis and direction, and `plot()` draws it all.
+        """
+        return timeline_of(self.kernels)
+
+    @functools.cached_property
+    def exchanges(self) -> tuple[TimedCollective, ...]:
+        """Exchanges between devices, with their least time and its exposed part.
+
+        Each has a `collective` (its `kind`, `bytes_in`, `bytes_out`, `group_size`, the mesh's
+        `axis`, and `link_bytes`, the bytes that one device sends), a `role`, a `source` line, and
+        over all its launches `seconds` on the links, of which the program waits for `exposed`.
+        """
+        return exchanges_of(self.kernels)
+
+    # -- XLA's own numbers -----------------------------------------------------------------------
+
+    @property
+    def xla_bytes(self) -> float | None:
+        """The "bytes accessed" of `cost_analysis` – all memories, including copies between them."""
+        return self.xla.get("bytes accessed")
+
+    @property
+    def xla_seconds(self) -> float | None:
+        """The "optimal_seconds" of `cost_analysis`; None if it is missing or negative.
+
+        XLA subtracts a second for each call with an unknown cost, so a negative sum is
+        meaningless.
+        """
+        optimal = self.xla.get("optimal_seconds")
+        return optimal if optimal is not None and optimal >= 0 else None
+
+    def groups(self, by: str = "scope") -> dict[str, list[CompiledKernel]]:
+        """Return its kernels in groups, the longest first.
+
+        Parameters
+        ----------
+        by : {"scope", "function", "line", "role"}
+            Named scopes (else functions) and passes; the same without passes and layers' numbers;
+            lines of code, or roles of kernels.
+
+        Raises
+        ------
+        UnknownName
+            Another way to group.
+        """
+        return grouped(self.kernels, by)
+
+    def diff(self, other: Report) -> Changes:
+        """Return the changes from this program to another: kernels, exchanges, tensors, time.
+
+        The result prints as two lines, and `describe()` is all of it as text. Its `changes`, the
+        most expensive first, have a `kind` ("grew", "split", "exchange" and so on), a `place`, a
+        `line`, a `text`, and the increase of `seconds`, `hbm_bytes` and `flops`; `same_compiler` is
+        whether the same version compiled both programs, since another one changes programs too. The
+        result is false if nothing changed.
+
+        Examples
+        --------
+        >>> print(before.diff(after).describe())  # doctest: +SKIP
+        2 changes: 1.2 ms by the roof became 1.9 ms (+58.3%)
+          mlp.up (model.py:18): grew: 1 kernels → 2; HBM 134 MB → 403 MB; …
+        """
+        return changes(self, other)
+
+    @property
+    def program(self) -> str:
+        """The compiled program as HLO text, without the compiler's notes (`hlo.brief`).
+
+        Records hold short programs only; for a long one this is empty.
+        """
+        return brief(self.text)
+
+    # -- display and records ---------------------------------------------------------------------
+
+    def table(self) -> pandas.DataFrame:
+        """Return one row per kernel, in the order in which they run; units in the column names."""
+        return display.table(self)
+
+    def describe(self) -> str:
+        """Return it as text as wide as the terminal: summary, groups, kernels, notes."""
+        return text_of(*display.parts(self))
+
+    def __repr__(self) -> str:
+        return f"<{display.headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        return display.html(self)
+
+    def to_json(self, *, brief: bool = False) -> str:
+        """Return the report as the text of a record. `Report.from_json` reads it.
+
+        Parameters
+        ----------
+        brief : bool
+            Only what `diff` compares, one line for all kernels that are alike: a readable baseline.
+        """
+        kept = {field.name: getattr(self, field.name) for field in fields(self)}
+        kept = {key: kept[key] for key in kept if key not in _LEFT_OUT}
+        kept = {"schema": SCHEMA, "summary": display.headline(self), **kept}
+        kept["rows"] = _compared(self.rows) if brief else [_unusual(row) for row in self.rows]
+        kept["text"] = self.program if len(self.program) <= LONGEST_PROGRAM else ""
+        if brief:
+            kept |= {"xla": {}, "notes": [], "text": "", "package": __version__}
+        return records.dumps(msgspec.to_builtins(kept))
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Return the report in a record's text; its `origin` is "record".
+
+        Raises
+        ------
+        BadRecord
+            Not a record, or one of another version: the message says what is wrong.
+        """
+        return _read(records.loads(text, SCHEMA, cls))
+
+
+# --- A report as the text of a record, and back --------------------------------------------------
+
+SCHEMA = "roofline.compiled/3"
+"""The header of a record."""
+
+REFUSED = "roofline.refused/1"
+"""The header of the record of a program that the compiler refused."""
+
+LARGEST_GROUPS = 64
+"""Most devices for which a record lists the groups of an exchange; larger meshes have only its
+axis."""
+
+LONGEST_PROGRAM = 8000
+"""Most characters of a program in a record; a longer program is left out."""
+
+_LEFT_OUT = {"origin", "compiling", "calls", "package", "summary"}
+"""Fields of a report that a whole record leaves out."""
+
+
+_WAYS = {"backward": "transpose()", "recomputed": "rematted_computation"}
+"""The part of JAX's name that says a kernel's pass."""
+
+
+def _compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return what `diff` compares of rows: those that are alike once, unless exchanges need order.
+
+    Names and lines of code are left out: any edit above them changes them.
+    """
+    brief = [_brief(row) for row in rows]
+    if any(row.collective for row in rows):
+        return brief
+    once = []
+    for row in brief:
+        if row not in once:
+            once.append(row)
+    counts = [brief.count(row) for row in once]
+    for row, count in zip(once, counts, strict=True):
+        if count > 1:
+            row["alike"] = count
+    return once
+
+
+def _brief(row: Row) -> dict[str, Any]:
+    scope = scope_of(row.op_name)
+    each, source = row.collective, row.source
+    names = _WAYS.get(scope.step), *scope.path, scope.primitive
+    bare = replace(
+        row,
+        name="",
+        opcode="",
+        op_name="/".join(name for name in names if name),
+        source=None if scope.path or source is None else replace(source, line=0),
+        operations={},
+        flops=replace(row.flops, transcendentals=0),
+        cycles=None,
+        padding=0,
+        matmul=(),
+        behind=row.behind if each else 0,
+    )
+    brief = records.unusual(bare, Row())
+    if each is not None:
+        groups = each.groups if each.windowed else None
+        brief["collective"] = replace(each, name="", channel="", groups=groups)
+    usual = {"flops": Flops(), "source": SourceLine(""), "collective": CollectiveOp()}
+    inside = {key: records.unusual(brief[key], usual[key]) for key in usual if key in brief}
+    return {**brief, **inside}
+
+
+def _unusual(row: Row) -> dict[str, Any]:
+    """Return the fields of a row that don't have their usual value, and its name and opcode."""
+    each = row.collective
+    if each is not None and each.axis and sum(map(len, each.groups or ())) > LARGEST_GROUPS:
+        row = replace(row, collective=replace(each, groups=None))
+    return records.unusual(row, Row())
+
+
+def load_report(path: Any) -> Report:
+    """Return the report in a record's file; its `origin` is "record".
+
+    Raises
+    ------
+    BadRecord
+        Not a record, or one of another version: the message says what is wrong, and names the file.
+    """
+    return _read(records.load(path, SCHEMA, Report))
+
+
+def _read(report: Report) -> Report:
+    rows = (replace(row, alike=1) for row in report.rows for _ in range(row.alike))
+    return replace(report, rows=tuple(rows), origin="record")
+
+
+def load_refusal(path: Any) -> str:
+    """Return the compiler's message about a program that doesn't fit; raise as `load_report`."""
+    return str(records.load(path, REFUSED, dict)["message"])
+
+
+# --- A compiled program at reached ceilings ------------------------------------------------------
+
+
+def at_reached(report: Report, *, filled: float = 1.0) -> dict[str, float]:
+    """Return the time of a TPU program at reached ceilings, with exchanges by its schedule.
+
+    Parameters
+    ----------
+    report : Report
+        Of one device.
+    filled : float
+        Share of the matrix unit that matmuls of Pallas kernels fill, which the program doesn't
+        state.
+
+    Returns
+    -------
+    dict of str to float
+        Seconds of the kernels, one after another, by the bound of each.
+
+    Raises
+    ------
+    BadType, BadValue
+        Not a positive number.
+    """
+    share = single("filled", filled)
+    links = Links(report.target, report.topology, report.mesh, report.devices)
+    names = ("matmuls", _FED, "Pallas kernels", "passes over memory", _WAITING)
+    parts, kernels = dict.fromkeys(names, 0.0), []
+    for kernel in (_reached(each, links) for each in report.kernels):
+        if kernel.work.opcode == "custom-call" and kernel.bound == "compute" and kernel.roof:
+            kernel = replace(kernel, roof=replace(kernel.roof, peak=kernel.roof.peak * share))
+        kernels.append(kernel)
+        if not kernel.work.overlaps and kernel.limit is not None:
+            parts[_part(kernel)] += kernel.roof_seconds or 0.0
+    waited = zip(kernels, timeline_of(kernels).exposed, strict=True)
+    parts[_WAITING] += sum(seconds for kernel, seconds in waited if kernel.work.overlaps)
+    return parts
+
+
+_FED, _WAITING = "matmuls that wait for memory", "exchanges that wait"
+
+
+def _part(kernel: CompiledKernel) -> str:
+    """Return the part of `at_reached` that a kernel's time belongs to."""
+    if kernel.work.opcode == "custom-call":
+        return "Pallas kernels"
+    if kernel.bound in ("compute", "network"):
+        return "matmuls" if kernel.bound == "compute" else _WAITING
+    return _FED if kernel.work.matrix_flops else "passes over memory"
+
+
+def _reached(kernel: CompiledKernel, links: Links) -> CompiledKernel:
+    """Return a kernel under reached ceilings, with its exchange at reached link rates."""
+    exchange, chip = kernel.work.collective, kernel.chip
+    seconds = None if exchange is None else links.seconds(exchange, reached=True)
+    roof = chip_roofline(chip, kernel.work.matrix_types, reached=True) if chip else None
+    return replace(kernel, roof=roof, link_seconds=seconds)

@@ -1,0 +1,192 @@
+"""A roofline with a fixed cost, two plateaus and a rounded corner, fitted to measured kernels."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import msgspec
+
+from roofline_helpers.chips import Chip
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
+from roofline_helpers.measured.tables import FOLDER, reduced
+from roofline_helpers.work import Work
+
+FASTEST = "fastest"
+"""The `library` of a law that is fitted to the fastest library of each shape."""
+
+
+class NoData(RooflineError, LookupError):
+    """Too few similar kernels were measured.
+
+    Examples
+    --------
+    >>> from roofline_helpers import typical, work
+    >>> typical(work.softmax(4096, 4096), "h100")
+    Traceback (most recent call last):
+        ...
+    roofline_helpers.measured.law.NoData: no kernels like 'softmax' were measured. ...
+    """
+
+
+class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Relative errors of predicted times on shapes that were left out of the fit.
+
+    `median` and `p90` are quantiles of ``|predicted / measured − 1|``.
+
+    Examples
+    --------
+    >>> law = laws("matmul", "h100", "bf16")
+    >>> law.law.median < law.law.p90 < law.roof.p90
+    True
+    """
+
+    median: float
+    p90: float
+
+
+class Law(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A time model fitted to one kernel family, on one chip and in one data type.
+
+    ``time = start + ((t_compute / compute)^q + (t_memory / memory)^q + (step · k)^q)^(1/q)`` with
+    t_compute and t_memory by the published peaks, q = `corner`, and k the length that one output
+    is summed over (of a matmul; the keys of attention). Of a collective, t_memory are the ring's
+    bytes over the rate of a GPU's links, and k the other GPUs.
+
+    Parameters
+    ----------
+    start : float
+        Fixed cost, seconds.
+    compute, memory : float
+        Plateaus: shares of the published peak and bandwidth that large kernels reach.
+    corner : float
+        How sharp the corner between them is: infinite for the roofline itself, 1 for a sum of
+        times, and below 1 where middle sizes take longer than that sum.
+    step : float
+        Seconds for each element of k: the steps of one sum wait for each other.
+    shapes : int
+        How many shapes were fitted, a part of those measured; `left_out` others were not. Of a
+        TPU's few points each was left out in turn.
+    law, roof, nearest : Errors
+        On shapes that were left out of the fit: of this law, of the bare roof, and of a look-up
+        of the nearest shape that was fitted. Each has the `median` and the `p90`, nine in ten, of
+        ``|predicted / measured − 1|``.
+    unseen : Errors
+        On all shapes, with constants that are the geometric means of the other chips'.
+
+    Examples
+    --------
+    >>> law = laws("matmul", "h100", "bf16")
+    >>> 0.7 < law.compute < 0.9 and law.law.median < law.roof.median
+    True
+    """
+
+    family: str
+    chip: str
+    dtype: str
+    library: str
+    start: float
+    compute: float
+    memory: float
+    corner: float
+    step: float
+    shapes: int
+    left_out: int
+    law: Errors
+    roof: Errors
+    nearest: Errors
+    unseen: Errors | None = None
+
+    def __repr__(self) -> str:
+        shares = f"{self.compute:.0%} of the peak, {self.memory:.0%} of the bandwidth"
+        return f"<law of {self.family}, {self.dtype} on {self.chip}: {self.start:.2g} s, {shares}>"
+
+    def time(self, t_compute: Any, t_memory: Any, k: Any) -> Any:
+        """Return seconds, for least times in seconds and a length in elements; arrays work too.
+
+        Examples
+        --------
+        >>> law = laws("matmul", "h100", "bf16")
+        >>> law.time(0.0, 0.0, 0) == law.start
+        True
+        """
+        q = self.corner
+        parts = (t_compute / self.compute) ** q + (t_memory / self.memory) ** q
+        return self.start + (parts + (self.step * k) ** q) ** (1 / q)
+
+    def seconds(self, job: Work) -> float:
+        """Return the predicted time of a kernel of this law's family, in seconds.
+
+        Examples
+        --------
+        >>> from roofline_helpers.work import matmul
+        >>> law = laws("matmul", "h100", "bf16")
+        >>> 80e-6 < law.seconds(matmul(4096, 4096, 4096)) < 400e-6
+        True
+        """
+        return float(self.time(*least(job, chip_of(self.chip)), reduced(job)))
+
+
+def least(job: Work, on: Chip) -> tuple[Any, Any]:
+    """Return a kernel's FLOPs over the published peak and its bytes over the bandwidth, seconds."""
+    roof = on.roofline(job.dtype)
+    return job.flops / roof.peak, job.bytes / roof.bandwidth
+
+
+@functools.cache
+def every_law() -> list[Law]:
+    """Return all laws, of each library and of the fastest one.
+
+    Examples
+    --------
+    >>> len(every_law()) > 200
+    True
+    """
+    return msgspec.json.decode((FOLDER / "laws.json").read_bytes(), type=list[Law])
+
+
+def laws_of(family: str) -> list[Law]:
+    """Return the laws of a family's fastest kernels, one per chip and type.
+
+    The family is named as in `laws`; one that nobody measured has none.
+
+    Examples
+    --------
+    >>> {law.family for law in laws_of("matmul")}
+    {'matmul'}
+    """
+    return [law for law in every_law() if (law.family, law.library) == (family, FASTEST)]
+
+
+def laws(family: str, chip: Any, dtype: str) -> Law:
+    """Return the law of a family's fastest kernels on a chip, of up to three libraries.
+
+    Parameters
+    ----------
+    family : str
+        "matmul", "prefill_attention", …: a table of `table`; "all-reduce" or another collective;
+        "copy", of TPUs.
+    chip : str or Chip
+        One of the chips in the tables, or "v7x": its matmuls and copies as Google published them,
+        both devices at work on their own.
+    dtype : str
+        As the tables have it: "bf16", "fp8", "fp8 in blocks", "nvfp4", …; of collectives "fp16".
+
+    Raises
+    ------
+    UnknownName
+        No such chip, or no law under these names; the message says which there are.
+
+    Examples
+    --------
+    >>> laws("matmul", "b200", "nvfp4").compute < laws("matmul", "b200", "bf16").compute
+    True
+    """
+    name_of("family", family, sorted({law.family for law in every_law()}))
+    on = {(law.chip, law.dtype): law for law in laws_of(family)}
+    key, measured = chip_of(chip).key, sorted({key for key, _ in on})
+    if key not in measured:
+        raise UnknownName(f"{key} has no measured kernels of {family}; {', '.join(measured)} have")
+    types = sorted(each for one, each in on if one == key)
+    return on[key, name_of("measured type", dtype, types)]

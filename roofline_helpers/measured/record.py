@@ -1,0 +1,544 @@
+"""A measurement of one device: samples, the file that keeps them, several as one."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+
+from roofline_helpers import chips
+from roofline_helpers.common import records
+from roofline_helpers.common.checks import BadType, name_of, shown
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.records import BadRecord, Count, Natural, Positive
+from roofline_helpers.common.show import Fields, si, table
+from roofline_helpers.roofline import Roofline
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+
+# --- The device and the clock ------------------------------------------------------------------
+
+
+class Device(TypedDict):
+    """The measured device: `memory` and `cache` in bytes; `chip` where the chip table has it.
+
+    Examples
+    --------
+    >>> device_records()["h200"].device["platform"]
+    'gpu'
+    """
+
+    platform: str
+    kind: str
+    name: str
+    chip: NotRequired[str | None]
+    count: int
+    driver: NotRequired[str | None]
+    memory: NotRequired[Natural | None]
+    cache: Positive
+
+
+class Host(TypedDict):
+    """The machine that it was measured on.
+
+    Examples
+    --------
+    >>> device_records()["h200"].host["cores"]
+    16
+    """
+
+    system: str
+    machine: str
+    cpu: str
+    cores: int
+    load: NotRequired[float | None]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one call, from repeated samples of many calls each.
+
+    Parameters
+    ----------
+    median, low, q1, q3, high : float
+        Of the samples, in seconds a call; low and high are the extremes, q1 and q3 the quartiles.
+    repeats, calls : int
+        Samples taken, and calls in each.
+    compile : float
+        Seconds of tracing, compiling and the first call.
+    drift : float
+        Median of the last third of the samples over that of the first third, minus 1.
+    notes : tuple of str
+        Reasons to doubt the result; empty if there are none.
+
+    Examples
+    --------
+    >>> timing = device_records()["h200"].samples[0].passes[0]
+    >>> timing.low <= timing.q1 <= timing.median <= timing.q3 <= timing.high
+    True
+    """
+
+    median: Positive
+    low: Positive
+    q1: Positive
+    q3: Positive
+    high: Positive
+    repeats: Count
+    calls: Count
+    compile: Natural = 0.0
+    drift: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spread(self) -> float:
+        """Distance of the quartiles over the median."""
+        return (self.q3 - self.q1) / self.median
+
+    def __repr__(self) -> str:
+        text = f"{si(self.median, 's')} a call ({si(self.q1, 's')} to {si(self.q3, 's')}, "
+        text += f"{self.repeats} samples of {self.calls} calls)"
+        return "; ".join([text, *self.notes])
+
+
+# --- The result of one case -------------------------------------------------------------------
+
+CEILINGS = ("memory", "levels", "compute", "vector")
+"""Groups that are ceilings; the samples of all others are kernels."""
+
+OURS = ("jax", "pallas")
+"""Sources whose samples set the ceilings: JAX without other libraries."""
+
+
+@dataclass(frozen=True, repr=False)
+class Sample(Fields):
+    """The results of one case: a summary of each pass over it.
+
+    Parameters
+    ----------
+    name, group, source, dtype : str
+        As in `Case`; the data type is that of its work.
+    flops, matrix_flops, bytes : float
+        Of one call, counted by hand.
+    passes : tuple of Timing
+        One a pass; empty where it could not be measured.
+    xla_bytes : float, optional
+        Bytes accessed, as XLA counts them for the compiled program: of the book's records.
+    counters : mapping, optional
+        Hardware counters: "dram_read", "dram_written" (bytes of one call), "kernels".
+    state : mapping, optional
+        The device's state while it was busy: "clock" (Hz), "power" (W), "throttle" …
+    notes : tuple of str
+        Remarks on how it was measured.
+    error : str, optional
+        Why it could not be measured.
+    runs : tuple of float
+        Median of each run, in seconds, where several processes measured it.
+    date : str, optional
+        When it was measured, where that isn't the record's date.
+    network : float, optional
+        Bytes that each device sends to others in one call, counted by hand.
+
+    Examples
+    --------
+    >>> from roofline_helpers.measured import device_records
+    >>> sample = device_records()["h200"].sample("matmul 4096×4096×4096 bf16")
+    >>> sample.dtype, f"{sample.rate / 1e12:.0f} TFLOP/s"
+    ('bf16', '661 TFLOP/s')
+    """
+
+    name: str
+    group: str
+    source: str
+    dtype: str
+    flops: Natural
+    matrix_flops: Natural
+    bytes: Positive
+    passes: tuple[Timing, ...] = ()
+    xla_bytes: Natural | None = None
+    counters: Mapping[str, Natural] | None = None
+    state: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+    runs: tuple[Positive, ...] = ()
+    date: str | None = None
+    network: Natural | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Median over the passes, in seconds a call; NaN where it could not be measured."""
+        return statistics.median(t.median for t in self.passes) if self.passes else math.nan
+
+    @property
+    def spread(self) -> float:
+        """Largest minus smallest median of the passes, over their median; 0 for a single pass."""
+        medians = [timing.median for timing in self.passes]
+        return (max(medians) - min(medians)) / self.seconds if medians else math.nan
+
+    @property
+    def run_spread(self) -> float:
+        """Largest minus smallest median of the runs, over their median; NaN for a single run."""
+        if len(self.runs) < 2:
+            return math.nan
+        return (max(self.runs) - min(self.runs)) / statistics.median(self.runs)
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s achieved."""
+        return self.flops / self.seconds
+
+    @property
+    def bandwidth(self) -> float:
+        """Byte/s achieved, over the bytes counted by hand."""
+        return self.bytes / self.seconds
+
+    @property
+    def link_bandwidth(self) -> float:
+        """Byte/s that each device sent, over the bytes counted by hand; NaN where none are."""
+        return (self.network or math.nan) / self.seconds
+
+    @property
+    def intensity(self) -> float:
+        """FLOP/byte, counted by hand."""
+        return self.flops / self.bytes
+
+    @property
+    def dram_bytes(self) -> float:
+        """Bytes of one call that crossed DRAM, by hardware counters; NaN where none were read."""
+        counted = self.counters or {}
+        return counted.get("dram_read", math.nan) + counted.get("dram_written", math.nan)
+
+    def _cells(self, between: bool) -> dict[str, Any]:
+        """Return its row of a table; `between` devices, with the links' bytes for memory's."""
+        measured = bool(self.passes)
+        sent = self.link_bandwidth / 1e9 if measured and self.network else None
+        memory = self.bandwidth / 1e9 if measured else None
+        notes = [*([self.error] if self.error else []), *self.remarks]
+        notes = [note.removeprefix("unstable: ").removeprefix("drifting: ") for note in notes]
+        return {
+            "": self.name if self.source == "jax" else f"{self.name} ({self.source})",
+            "type": self.dtype,
+            "time": si(self.seconds, "s") if measured else None,
+            **({"link GB/s": sent} if between else {"GB/s": memory}),
+            "GFLOP/s": self.rate / 1e9 if measured and self.flops else None,
+            **({} if between else {"FLOP/byte": self.intensity}),
+            "note": ", ".join(dict.fromkeys(notes)),
+        }
+
+    @property
+    def remarks(self) -> list[str]:
+        """Its notes and those of its passes, each once."""
+        passed = (note for timing in self.passes for note in timing.notes)
+        return list(dict.fromkeys([*self.notes, *passed]))
+
+
+def _ceiling(sample: Sample) -> float:
+    return sample.bandwidth if sample.group == "memory" else sample.rate
+
+
+# --- A measurement of one device, and the file that keeps it -------------------------------------
+
+SCHEMA = "roofline_helpers.measured/1"
+"""The header of a record."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A measurement of one device: what it is, how it was measured, and every sample's summary.
+
+    `device` is a dict of what was measured ("platform", "kind", "name", "chip", "count", "memory"
+    and "cache" in bytes), `host` one of the machine around it ("cpu", "cores", "system" and so on).
+
+    Examples
+    --------
+    >>> from roofline_helpers.measured import device_records
+    >>> h200 = device_records()["h200"]
+    >>> h200.name, f"{h200.bandwidth / 1e12:.2f} TB/s"
+    ('NVIDIA H200 SXM', '4.56 TB/s')
+    """
+
+    device: Device
+    host: Host
+    software: Mapping[str, str]
+    date: str
+    command: str
+    samples: tuple[Sample, ...]
+    notes: tuple[str, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
+    complete: bool = True
+
+    def __repr__(self) -> str:
+        measured = sum(bool(sample.passes) for sample in self.samples)
+        text = f"{self.name}: {measured} of {len(self.samples)} cases, JAX "
+        text += f"{self.software.get('jax', '?')}, {self.date}"
+        return f"<{text}{'' if self.complete else ', incomplete'}>"
+
+    @property
+    def name(self) -> str:
+        """The chip's name where the chip table has it, else what the device calls itself."""
+        key = self.device.get("chip")
+        return chips.chip(key).name if key else str(self.device["name"])
+
+    @property
+    def chip(self) -> chips.Chip | None:
+        """One device of the chip that was measured; None if the chip table doesn't have it."""
+        key = self.device.get("chip")
+        return chips.chip(key).per_device() if key else None
+
+    def sample(self, name: str, source: str = "jax") -> Sample:
+        """Return a sample by its name.
+
+        Raises
+        ------
+        UnknownName
+            No such sample of that source; the message gives the nearest.
+        """
+        of_source = {each.name: each for each in self.samples if each.source == source}
+        return of_source[name_of(f"sample of {source}", name, of_source)]
+
+    def group(self, group: str, source: str | None = None) -> tuple[Sample, ...]:
+        """Return the samples of a group that could be measured, of one source or of all.
+
+        Raises
+        ------
+        UnknownName
+            No such group in this record.
+        """
+        group = name_of(
+            "group of samples", group, list(dict.fromkeys(s.group for s in self.samples))
+        )
+        return tuple(
+            sample
+            for sample in self.samples
+            if sample.group == group and sample.passes and source in (None, sample.source)
+        )
+
+    @property
+    def bandwidth(self) -> float:
+        """Measured memory ceiling, byte/s – the best of JAX's streaming kernels at the full size.
+
+        Raises
+        ------
+        BadRecord
+            No streaming kernel was measured.
+        """
+        streams = self.streams
+        if not streams:
+            raise BadRecord(f"{self!r} has no memory ceiling")
+        return max(streams.values())
+
+    @property
+    def streams(self) -> dict[str, float]:
+        """Best bandwidth of each streaming kernel, byte/s – "read", "write", "copy", "triad" …"""
+        return {name: each.bandwidth for name, each in self.best("memory").items()}
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """Measured compute ceilings, FLOP/s by data type – the best of JAX's matmuls."""
+        return {dtype: each.rate for dtype, each in self.best("compute").items()}
+
+    @property
+    def vector_peaks(self) -> dict[str, float]:
+        """Measured ceilings of the vector unit, FLOP/s by data type – the multiply-add chain."""
+        return {dtype: each.rate for dtype, each in self.best("vector").items()}
+
+    def best(self, group: str) -> dict[str, Sample]:
+        """Return the best sample of each stream of "memory", of each data type elsewhere.
+
+        Only those that were measured, from JAX and its Pallas kernels, count.
+        """
+        chosen: dict[str, Sample] = {}
+        for sample in self.samples:
+            if sample.group == group and sample.source in OURS and sample.passes:
+                stream = re.sub(r" [\d.]+ [KMG]?i?B .*", "", sample.name)
+                key = stream if group == "memory" else sample.dtype
+                chosen[key] = max(chosen.get(key, sample), sample, key=_ceiling)
+        return chosen
+
+    def roofline(self, dtype: Any = "bf16") -> Roofline:
+        """Return the measured roofline for a data type.
+
+        Raises
+        ------
+        UnknownName
+            That type was not measured; the message lists those that were.
+        """
+        wanted = name_of("data type measured here", dtype_of(dtype), self.peaks)
+        return Roofline(
+            peak=self.peaks[wanted],
+            levels={"hbm": self.bandwidth},
+            vector=self.vector_peaks.get("fp32"),
+            name=f"{self.name} {wanted}, measured",
+        )
+
+    def table(self, group: str | None = None) -> pandas.DataFrame:
+        """Return the samples as a table for reading, of one group or of all.
+
+        Raises
+        ------
+        UnknownName, BadType
+            No such group; nothing to show.
+        """
+        chosen = self.samples
+        if group is not None:
+            self.group(group)
+            chosen = tuple(sample for sample in self.samples if sample.group == group)
+        between = any(each.network for each in chosen)
+        return table(each._cells(between) for each in chosen)
+
+    def draw(
+        self, dtype: Any = None, ax: Axes | None = None, *, beside: Record | None = None
+    ) -> Axes:
+        """Draw the measured roofline, and the kernels of its data type where they were measured.
+
+        Parameters
+        ----------
+        dtype : str or data type, optional
+            By default bf16 if it is the faster, else fp32, else any that was measured.
+        beside : Record, optional
+            Another record, such as `beside` gives: its roof is drawn dashed, and its samples of
+            the same kernels as crosses. A data type that it lacks leaves it out.
+        """
+        from roofline_helpers import plot
+
+        if beside is not None and not isinstance(beside, Record):
+            raise BadType(f"beside must be a Record, got {shown(beside)}")
+        peaks = self.peaks
+        if dtype is None:
+            order = sorted(peaks, key=lambda name: name not in ("bf16", "fp32"))
+            dtype = max(order[:2], key=lambda name: peaks[name]) if peaks else "fp32"
+        roof, wanted = self.roofline(dtype), dtype_of(dtype)
+        kernels = {
+            sample.name.removesuffix(f" {wanted}"): sample  # the roof's name says it for all
+            for sample in self.samples
+            if sample.group not in CEILINGS
+            and sample.dtype == wanted
+            and sample.passes
+            and sample.flops
+        }
+        points = {name: each.intensity for name, each in kernels.items()}
+        achieved = {name: each.rate for name, each in kernels.items()}
+        ax = plot.roofline(roof, points, achieved=achieved, ax=ax)
+        if beside is None or wanted not in beside.peaks:
+            return ax
+        grey = {"color": plot.PALETTE["muted"], "zorder": 2}
+        other, (low, high) = beside.roofline(wanted), ax.get_xlim()
+        across = sorted({low, min(max(other.ridge, low), high), high})
+        label = f"the record of {beside.date[:10]}"
+        heights = [other.attainable(x) for x in across]
+        ax.plot(across, heights, ls="--", label=label, gid="beside:roof", **grey)
+        drawn = {(kernel.name, kernel.source) for kernel in kernels.values()}
+        spots = [s for s in beside.samples if s.passes and (s.name, s.source) in drawn]
+        where = [s.intensity for s in spots], [s.rate for s in spots]
+        ax.plot(*where, "x", gid="beside:kernels", **grey)
+        ax.set(xlim=(low, high))
+        ax.legend(loc="lower right")
+        return ax
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as its file's JSON data."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to a file, whole or not at all (`records.save`)."""
+        return records.save(path, self.to_dict())
+
+
+def load(path: Any) -> Record:
+    """Return the record in a file.
+
+    Raises
+    ------
+    BadRecord
+        No such file; damaged, foreign, older or newer: see `records.load`.
+
+    Examples
+    --------
+    >>> load(records.committed("roofline_helpers", "measured", "h200.json")).name
+    'NVIDIA H200 SXM'
+    """
+    return records.load(path, SCHEMA, Record)
+
+
+# --- The package's own records, and the one to compare yours with ------------
+
+
+def device_records() -> dict[str, Record]:
+    """Return the committed records, by name: "h100", "h200", …
+
+    Examples
+    --------
+    >>> list(device_records())
+    ['h100', 'h200']
+    """
+    files = records.files(records.committed("roofline_helpers", "measured"))
+    return {name: load(file) for name, file in files.items()}
+
+
+def beside(record: Record) -> Record | None:
+    """Return the newest committed record of the same device, or None.
+
+    Devices are the same if JAX's `device_kind` is. On a CPU, where that is only "cpu", the
+    processor's name and the number of cores must agree.
+
+    Raises
+    ------
+    BadType
+        Not a record.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> mine = replace(device_records()["h200"], command="roofline measure")
+    >>> beside(mine).name
+    'NVIDIA H200 SXM'
+    """
+    if not isinstance(record, Record):
+        raise BadType(f"record must be a Record, got {shown(record)}")
+    same = [each for each in device_records().values() if _identity(each) == _identity(record)]
+    return max(same, key=lambda each: each.date, default=None)
+
+
+def _identity(record: Record) -> tuple[Any, ...]:
+    if record.device["platform"] == "cpu":
+        return "cpu", record.device["name"], record.host["cores"]
+    return record.device["platform"], record.device["kind"]
+
+
+def report(record: Record) -> str:
+    """Return a record as text: the device, its ceilings, then every sample.
+
+    The line of a ceiling ends with the notes of the sample that sets it.
+
+    Examples
+    --------
+    >>> from roofline_helpers.measured import device_records
+    >>> report(device_records()["h200"]).splitlines()[0]
+    'NVIDIA H200 SXM (gpu, 16 host cores), JAX 0.11.2, 2026-11-21T02:05:42Z'
+    """
+    about = record.device
+    lines = [
+        f"{record.name} ({about['platform']}, {record.host['cores']} host cores), "
+        f"JAX {record.software.get('jax', '?')}, {record.date}"
+    ]
+    fastest = sorted(record.best("memory").values(), key=_ceiling)[-1:]
+    ceilings = [("memory ceiling", si(each.bandwidth, "B/s"), each) for each in fastest]
+    for group in ("compute", "vector"):
+        for dtype, each in record.best(group).items():
+            ceilings.append((f"{group} ceiling, {dtype}", si(each.rate, "FLOP/s"), each))
+    lines += ["; ".join([f"{name}: {rate}", *each.remarks]) for name, rate, each in ceilings]
+    same = beside(record)
+    if same is not None:
+        peaks = [f"{si(peak, 'FLOP/s')} {dtype}" for dtype, peak in same.peaks.items()]
+        theirs = ", ".join([si(same.bandwidth, "B/s"), *peaks])
+        lines.append(f"the book's record of this device, {same.date[:10]}: {theirs}")
+    lines += [f"note: {note}" for note in record.notes]
+    lines += ["", record.table().to_string()]
+    return "\n".join(lines)

@@ -1,0 +1,418 @@
+"""Verdicts: the bound of a program, or the gain of a change, tested against its assumptions.
+
+No measured time may beat a bound. "Memory-bound" or "fuse this" is a verdict, and is given only if
+it is the same
+
+- under published and under reached ceilings, which may disagree near a ridge,
+- with a floor for each kernel and without,
+- and whether tensors travel between kernels, or those that fit stay on the chip.
+
+Otherwise the answer is "depends", with the assumption that it depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from roofline_helpers.chips import Chip, all_chips
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import BadType, name_of, shown
+from roofline_helpers.common.show import render, si, significant, span, table, table_html
+from roofline_helpers.roofline import Kernel
+from roofline_helpers.work import Work, resident
+
+if TYPE_CHECKING:
+    import pandas
+
+DEPENDS = "depends"
+"""The word of a verdict on which cases disagree."""
+
+WORTH = 1.05
+"""A change that gains less than this is not worth a recommendation."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One combination of assumptions.
+
+    Parameters
+    ----------
+    ceilings : {"published", "reached"}
+    floor : {"without", "with"}
+        Whether each kernel costs at least the floor: the time of a launch among small kernels.
+    between : {"travels", "stays"}
+        Whether tensors between kernels go through memory, or those that fit stay on the chip.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> case = next(iter(verdict(matmul(256, 8192, 8192), "h200").found))
+    >>> case.ceilings, case.floor
+    ('published', 'without')
+    """
+
+    ceilings: str = "published"
+    floor: str = "without"
+    between: str = "travels"
+
+
+WORDS = {
+    "ceilings": "the ceilings",
+    "floor": "the floor",
+    "between": "what stays on the chip",
+}
+"""The words for each field of `Scenario` that a verdict may depend on."""
+
+
+@runtime_checkable
+class StepLike(Protocol):
+    """A program that counts its own kernels, as a step of `roofline.serving` does."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the result."""
+
+    def chip_of_verdict(self) -> Chip:
+        """Return its chip; raise BadValue if it runs on several."""
+
+    def kernels_under(self, scenario: Scenario, chip: Chip) -> list[Kernel]:
+        """Return its kernels with their roofs on a chip, as the scenario has them."""
+
+
+Program: TypeAlias = Work | Kernel | StepLike | Sequence[Work | Kernel]
+"""What a verdict is about."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The verdict of one case: the largest part of the time, and the least seconds.
+
+    Examples
+    --------
+    >>> Found("memory", 2e-6).bound
+    'memory'
+    """
+
+    bound: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, repr=False)
+class _Held:
+    """Cases, and whether they agree."""
+
+    name: str
+    chip: Chip
+    floor: float
+    found: dict[Scenario, Any]
+
+    @staticmethod
+    def _word_of(each: Any) -> str:
+        """Return the word for the result of one case."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _cells(each: Any) -> dict[str, str]:
+        """Return the table's cells for one case."""
+        raise NotImplementedError
+
+    def _range(self) -> str:
+        """Return the numbers of all cases, as a phrase."""
+        raise NotImplementedError
+
+    @property
+    def word(self) -> str:
+        """The word that all cases agree on, else "depends"."""
+        words = {self._word_of(each) for each in self.found.values()}
+        return words.pop() if len(words) == 1 else DEPENDS
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """The fields of `Scenario` that alone change the word of some case."""
+        words = {case: self._word_of(each) for case, each in self.found.items()}
+        return tuple(
+            axis
+            for axis in WORDS
+            if any(
+                words[a] != words[b]
+                for a, b in product(words, words)
+                if getattr(a, axis) != getattr(b, axis)
+                and all(getattr(a, f) == getattr(b, f) for f in WORDS if f != axis)
+            )
+        )
+
+    def __repr__(self) -> str:
+        why = f" on {' and '.join(WORDS[axis] for axis in self.on)}" if self.on else ""
+        return f"<{self.name} on {self.chip.name}: {self.word}{why}, {self._range()}>"
+
+    def table(self) -> pandas.DataFrame:
+        """Return one row a case, with the fields in which they differ."""
+
+        def values(axis: str) -> set[Any]:
+            return {getattr(case, axis) for case in self.found}
+
+        names = [axis for axis in WORDS if len(values(axis)) > 1]
+        return table(
+            {name: getattr(case, name) for name in names} | self._cells(each)
+            for case, each in self.found.items()
+        )
+
+    def _repr_html_(self) -> str:
+        line = render("<p>{{ line }}</p>", line=repr(self).strip("<>"))
+        return f"{line}\n{table_html(self.table())}"
+
+
+class Verdict(_Held):
+    """The bound of a program on a chip, in each case, and whether all agree.
+
+    `word` is "memory", "compute", "network" or "latency" if they do.
+    Otherwise it is "depends", and `on` names the assumptions: "ceilings", "floor" or "between"
+    kernels. `found` has the result of each case, and `table()` one row per case.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> verdict(matmul(8192, 8192, 8192), "h200").word
+    'compute'
+    """
+
+    @staticmethod
+    def _word_of(each: Found) -> str:
+        return each.bound or "nothing"
+
+    @staticmethod
+    def _cells(each: Found) -> dict[str, str]:
+        return {"bound": each.bound or "nothing", "least time": si(each.seconds, "s")}
+
+    def _range(self) -> str:
+        return f"at least {span(self.seconds, lambda each: si(each, 's'))}"
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """The least seconds of the fastest case, and of the slowest."""
+        times = [each.seconds for each in self.found.values()]
+        return min(times), max(times)
+
+
+class Gain(_Held):
+    """The speed-up by a change of a program on a chip, in each case.
+
+    `word` is "gains", "loses" or "neither" if all agree: less than 5% either way is neither.
+    Otherwise it is "depends", and `on` names the assumptions: "ceilings", "floor" or "between"
+    kernels. `found` has the result of each case, and `table()` one row per case.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import fuse, fusion_chain
+    >>> four = fusion_chain(65536, 4096)
+    >>> gain(four, fuse(*four), "h100").word
+    'gains'
+    """
+
+    @staticmethod
+    def _word_of(each: float) -> str:
+        if each >= WORTH:
+            return "gains"
+        return "loses" if each <= 1 / WORTH else "neither"
+
+    @staticmethod
+    def _cells(each: float) -> dict[str, str]:
+        return {"times as fast": significant(each)}
+
+    def _range(self) -> str:
+        return f"{span(self.times, significant)} times as fast"
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The least and the largest speed-up – seconds before over seconds after."""
+        return min(self.found.values()), max(self.found.values())
+
+
+def verdict(
+    program: Program,
+    chip: Any = None,
+    *,
+    name: str | None = None,
+) -> Verdict:
+    """Return the bound of a program on a chip, and the assumptions that it depends on.
+
+    Parameters
+    ----------
+    program : Work, Kernel, a step of `roofline.serving`, or a list of the first two
+        The kernels, in order. A `Kernel` has a number of launches; its own roof is ignored.
+    chip : str, Chip or jax.Device
+        The chip; a step has its own. If nobody measured its floor, one is assumed
+        (`assumed_floor`).
+    name : str, optional
+        The name in the result.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Not kernels; no such chip; a data type that the chip has no peak for.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> verdict(matmul(256, 8192, 8192), "h200")
+    <matmul on NVIDIA H200 SXM: compute, at least 34.7 µs to 50.6 µs>
+    """
+    where, found = _place(program, chip), {}
+    for case in _cases(program, where):
+        kernels = _kernels(program, where, case)
+        found[case] = Found(_busiest(kernels), _seconds(kernels))
+    return Verdict(name or _name(program), where, floor_of(where), found)
+
+
+def gain(
+    before: Program,
+    after: Program,
+    chip: Any = None,
+    *,
+    name: str = "the change",
+) -> Gain:
+    """Return the speed-up by a change, and the assumptions that it depends on.
+
+    Parameters
+    ----------
+    before, after : as `verdict` takes a program
+        The program without the change, and with it.
+    chip : optional
+        As in `verdict`. Two steps may be on different chips: then each has its own floor.
+    name : str
+        The name of the change.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `verdict`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import fusion_chain, fuse
+    >>> four = fusion_chain(65536, 4096)
+    >>> gain(four, fuse(*four), "h100", name="fusion")
+    <fusion on NVIDIA H100 SXM: gains, 2.5 times as fast>
+    """
+    ways = [(each, _place(each, chip)) for each in (before, after)]
+    found = {}
+    for case in dict.fromkeys(case for way in ways for case in _cases(*way)):
+        slow, fast = (_seconds(_kernels(*way, case)) for way in ways)
+        found[case] = slow / fast
+    where = ways[0][1]
+    return Gain(name, where, floor_of(where), found)
+
+
+def assumed_floor(kind: str) -> float:
+    """Return the floor, in seconds, that a verdict assumes for a chip without a measured one.
+
+    For a TPU it is the shortest published matmul on one, for all others the longest known floor.
+
+    Raises
+    ------
+    BadType, UnknownName
+        No such kind.
+
+    Examples
+    --------
+    >>> f"{assumed_floor('tpu') * 1e6:.2f} µs"
+    '1.62 µs'
+    """
+    kind = name_of("kind of chip", kind, sorted({chip.kind for chip in all_chips()}))
+    if kind == "tpu":
+        return min(
+            2 * side**3 / rate
+            for chip in all_chips()
+            if chip.kind == kind
+            for side, rate in chip.per_device().reached.sizes.get("bf16", {}).items()
+        )
+    return max(chip.floor.value for chip in all_chips() if chip.floor)
+
+
+def _place(program: Any, chip: Any) -> Chip:
+    if isinstance(program, StepLike):
+        own = program.chip_of_verdict()
+        return own if chip is None else chip_of(chip)
+    if chip is None:
+        raise BadType("a chip is needed: its name, or a step, which has one")
+    return chip_of(chip)
+
+
+def floor_of(chip: Chip) -> float:
+    """Return the floor of a chip's launches, in seconds: measured, else assumed.
+
+    Examples
+    --------
+    >>> floor_of(chip_of("h100")) == chip_of("h100").floor.value
+    True
+    """
+    return chip.floor.value if chip.floor else assumed_floor(chip.kind)
+
+
+def _name(program: Any) -> str:
+    if isinstance(program, StepLike):
+        return program.name
+    return " → ".join(job.name for job, _ in _jobs(program))
+
+
+def _jobs(program: Any) -> list[tuple[Work, int]]:
+    """Return the works of a program, and how often each runs."""
+    members = program if isinstance(program, Sequence) else [program]
+    jobs = []
+    for member in members:
+        job, launches = (
+            (member.work, member.launches) if isinstance(member, Kernel) else (member, 1)
+        )
+        if not isinstance(job, Work):
+            raise BadType(
+                "a Work, a Kernel of one, or a step of roofline.serving is needed, got "
+                f"{shown(member)}"
+            )
+        jobs.append((job, launches))
+    if not jobs:
+        raise BadType("at least one kernel is needed, got none")
+    return jobs
+
+
+def _cases(program: Any, chip: Chip) -> list[Scenario]:
+    """Return the cases that can differ here."""
+    measured = chip.reached.matrix or chip.reached.vector or chip.reached.streams
+    ceilings = ("published", "reached") if measured else ("published",)
+    several = isinstance(program, StepLike) or len(_jobs(program)) > 1
+    between = ("travels", "stays") if several else ("travels",)
+    return [Scenario(*each) for each in product(ceilings, ("without", "with"), between)]
+
+
+def _kernels(program: Any, chip: Chip, case: Scenario) -> list[Kernel]:
+    """Return the kernels of a program with their roofs in one case."""
+    reached = case.ceilings == "reached"
+    least = floor_of(chip) if case.floor == "with" else None
+    if isinstance(program, StepLike):
+        kernels = program.kernels_under(case, chip)
+        roofs = [kernel.roof and replace(kernel.roof, floor=least) for kernel in kernels]
+        return [replace(kernel, roof=roof) for kernel, roof in zip(kernels, roofs, strict=True)]
+    jobs = _jobs(program)
+    works = [job for job, _ in jobs]
+    if case.between == "stays":
+        level, capacity = chip.on_chip
+        works = [*resident(*works, capacity=capacity, level=level)]
+    return [
+        Kernel(job, replace(chip.roofline(job.dtype, reached=reached), floor=least), launches)
+        for job, (_, launches) in zip(works, jobs, strict=True)
+    ]
+
+
+def _seconds(kernels: Sequence[Kernel]) -> float:
+    return sum(kernel.roof_seconds or 0.0 for kernel in kernels)
+
+
+def _busiest(kernels: Sequence[Kernel]) -> str | None:
+    """Return the bound that most of the time goes to."""
+    share: dict[str, float] = {}
+    for kernel in kernels:
+        if kernel.bound is not None:
+            share[kernel.bound] = share.get(kernel.bound, 0.0) + (kernel.roof_seconds or 0.0)
+    return max(share, key=lambda bound: share[bound], default=None)
