@@ -136,7 +136,7 @@ def test_the_site_s_rules_allow_it(visit: Visit, serve: Serve, tmp_path: Path) -
     head = f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
     head += '<meta name="roofline-site" content="1"><script defer src="a.js"></script>'
     body = choice(then=TABLE).markup() + sheet().markup()
-    (tmp_path / "a.js").write_text(pages.element.script("ask"), "utf-8")
+    (tmp_path / "a.js").write_text(pages.element.script(pages.element.ASK), "utf-8")
     (tmp_path / "index.html").write_text(HEAD.format(head=head) + body, "utf-8")
     for address in (serve(tmp_path) + "index.html", (tmp_path / "index.html").as_uri()):
         page = visit(address)

@@ -188,7 +188,8 @@ def test_a_sandboxed_frame_as_in_colab(show: Show) -> None:
 
 def core(page: Page, code: str, argument: Any = None) -> Any:
     """Run JavaScript that sees `core`."""
-    body = pages.element.script("ask").replace("core.start(", "window.core = core; core.start(")
+    body = pages.element.script(pages.element.ASK)
+    body = body.replace("core.start(", "window.core = core; core.start(")
     page.evaluate(body)
     return page.evaluate(code, argument)
 

@@ -47,7 +47,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a JupyterLab with a notebook as committed, executed and untrusted."""
     folder = tmp_path_factory.mktemp("lab")
     code = nbformat.v4.new_code_cell
-    sources = {"before": "1", "asks": ASKS, "lab": "rh.pages.memory_wall()", "after": "2"}
+    lab = "import roofline; roofline.labs.memory_wall()"
+    sources = {"before": "1", "asks": ASKS, "lab": lab, "after": "2"}
     written = nbformat.v4.new_notebook(cells=[code(text, id=id) for id, text in sources.items()])
     nbformat.write(written, folder / "executed.ipynb")
     executed = notebooks.execute(folder / "executed.ipynb")

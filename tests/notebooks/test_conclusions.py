@@ -874,7 +874,7 @@ def test_few_sequences_want_heads_split_and_many_want_positions_and_replicas() -
 def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
     cells = notebooks.load(path("lab-design-challenge")).cells
     (source,) = (cell.source for cell in cells if "server = {" in cell.source)
-    told: dict[str, Any] = {"rh": rh}
+    told: dict[str, Any] = {"rh": rh, "roofline": roofline}
     exec(source, told)
     step = roofline.serving.step(rh.models.LLAMA_3_8B, "h100", **TODAY)
     assert told["today"].seconds == step.seconds

@@ -23,8 +23,9 @@ WIDE = 72  # characters of a line
 # a cell that does so has left
 MACHINE = re.compile(
     r"perf_counter|timeit|\bjax\.(devices|default_backend|local_devices|__version__)"
-    r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\brh\.(device\.|explain\()"
+    r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\broofline\.(measure\.|explain\()"
 )
+ASKS = re.compile(r"(rh\.pages|roofline\.labs)\.")
 WAITS = "after-answer"  # with "Predict first", covered until the question above has an answer
 KNOWN_TAGS = {*notebooks.FOLDS, "hide-output", WAITS, notebooks.MACHINE}
 # Colab and JupyterLab show these raw
@@ -103,7 +104,7 @@ def test_a_cell_that_only_asks_shows_no_code(path: Path) -> None:
     faults = []
     for cell in code_cells(path):
         (*values, last) = ast.parse(python_of(cell.source)).body  # it may compute what it passes
-        asks = isinstance(last, ast.Expr) and re.match(r"rh\.pages\.", ast.unparse(last))
+        asks = isinstance(last, ast.Expr) and ASKS.match(ast.unparse(last))
         removed = "remove-input" in cell.metadata.get("tags", [])
         faults += (
             [cell.id] if (removed and not asks) or (asks and not values and not removed) else []
@@ -138,7 +139,7 @@ def test_what_waits_follows_its_question(path: Path) -> None:
         if WAITS in cell.metadata.get("tags", []):
             assert "figure" in cell.metadata.get("mystnb", {}) or not cell.outputs, cell.id
             before = [c.source for c in cells[max(0, i - 3) : i]]
-            assert any("rh.pages." in source for source in before), cell.id
+            assert any(ASKS.search(source) for source in before), cell.id
 
 
 def test_tags_are_known_and_machine_cells_time_or_probe(path: Path) -> None:

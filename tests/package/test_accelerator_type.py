@@ -25,10 +25,10 @@ pytestmark = [
 
 # JAX starts before the package can change the environment, as in a reader's notebook
 CODE = """
-import json, jax, roofline_helpers
+import json, jax, roofline
 jax.devices()
 square = jax.ShapeDtypeStruct((2048, 2048), "bfloat16")
-report = roofline_helpers.analyze(jax.numpy.matmul, square, square, chip="v6e")
+report = roofline.analyze(jax.numpy.matmul, square, square, chip="v6e")
 print(json.dumps([report.hbm_bytes, dict(report.xla)]))
 """
 

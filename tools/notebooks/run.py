@@ -30,7 +30,7 @@ from tools import books
 
 SETUP_ID = "setup"
 FOLDS = {"hide-cell", "hide-input", "remove-cell", "remove-input"}  # tags of cells without code
-PAGES = {"exercises": "Exercises", "question": "Question"}  # the rest of rh.pages: instruments
+PAGES = {"exercises": "Exercises", "question": "Question"}  # the rest: instruments and labs
 SETUP_TITLE = "Install what is missing"
 TITLE = re.compile(r"^# @title .*\n+")
 MACHINE = "nbval-ignore-output"  # tag of the cells whose values depend on the machine
@@ -112,7 +112,7 @@ def fold(cell: Any) -> None:
     cell.source = TITLE.sub("", cell.source)
     if FOLDS & set(cell.metadata.get("tags", [])):
         title = "Code of the figure" if "figure" in cell.metadata.get("mystnb", {}) else "Code"
-        if called := re.search(r"rh\.pages\.(\w+)\(", cell.source):
+        if called := re.search(r"(?:rh\.pages|roofline\.labs)\.(\w+)\(", cell.source):
             title = PAGES.get(called[1], "Instrument")
         if cell.id == SETUP_ID:
             title = SETUP_TITLE
