@@ -470,15 +470,29 @@ def load(path: Any) -> Record:
 # --- The package's own records, and the one to compare yours with ------------
 
 
-def device_records() -> dict[str, Record]:
-    """Return the committed records, by name: "h100", "h200", …
+KINDS = ("measured", "timed")
+
+
+def device_records(kind: str = "measured") -> dict[str, Record]:
+    """Return the committed records of a kind, by name: "h100", "h200", …
+
+    The kinds are "measured" (a device's ceilings, and kernels with their counts) and "timed"
+    (small kernels, weights in few bits, long caches; by a profiler).
+
+    Raises
+    ------
+    UnknownName
+        No such kind.
 
     Examples
     --------
     >>> list(device_records())
     ['h100', 'h200']
+    >>> len(device_records("timed")["h200"].group("small kernels, cold"))
+    446
     """
-    files = records.files(records.committed("roofline_helpers", "measured"))
+    folder = name_of("kind of record", kind, KINDS)
+    files = records.files(records.committed("roofline_helpers", folder))
     return {name: load(file) for name, file in files.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from functools import cache
 from typing import Any
@@ -15,7 +16,7 @@ from roofline_helpers.measured import record
 
 @cache
 def timed() -> record.Record:
-    return record.load(records.committed("roofline_helpers", "timed", "h200.json"))
+    return record.device_records("timed")["h200"]
 
 
 def took(name: str, source: str) -> float:
@@ -57,6 +58,30 @@ def test_a_kernel_of_a_few_kilobytes_takes_a_microsecond_warm_and_more_cold() ->
         ]  # fmt: skip
         assert small[0].bytes < 1.2e5
         assert 0.8e-6 < small[0].seconds < small[1].seconds < 3e-6
+
+
+def test_short_streaming_kernels_take_one_and_a_half_us_and_the_least_time_over_0_8() -> None:
+    """Chapter 8: its yardstick, what exceeds it, and that a warm L2 undercuts it."""
+    took: dict[tuple[str, str, int], float] = {}
+    over: dict[str, list[float]] = {}
+    for sample in timed().samples:
+        for kind in ("add", "cast to fp32", "gelu", "RMSNorm", "softmax"):
+            named = re.fullmatch(rf"{kind} \d+×4096 bf16, (cold|warm)", sample.name)
+            if named and sample.source == "jax" and sample.bytes < 2e8:
+                took[kind, named[1], round(sample.bytes / 1e5)] = sample.seconds
+                if named[1] == "cold":
+                    rule = 1.5e-6 + sample.bytes / 4.8e12 / 0.8
+                    over.setdefault(kind, []).append(sample.seconds / rule)
+    errors = [abs(1 / ratio - 1) for ratios in over.values() for ratio in ratios]
+    assert statistics.median(errors) < 0.11
+    assert 1.5 < max(over["softmax"]) < 1.7
+    assert max(ratio for kind in ("add", "cast to fp32") for ratio in over[kind]) < 1.12
+    for kind in over:
+        assert 0.9e-6 < took[kind, "warm", 1] < took[kind, "cold", 1] < 2.1e-6
+        assert took[kind, "warm", 100] < took[kind, "cold", 100]  # 10 MB fit into the L2
+        beyond = took[kind, "warm", 1000] / took[kind, "cold", 1000]  # 100 MB don't
+        assert beyond == pytest.approx(1, abs=0.1)
+    assert took["add", "cold", 100] == pytest.approx(4.5e-6, rel=0.02)
 
 
 @pytest.mark.parametrize("matrix", [(28672, 4096), (4096, 14336)])
