@@ -406,7 +406,7 @@ def compare(
         ax.axvline(row[0][0], gid=f"guide:{label}", **guide)
     margin = []
     for i, (roof, name) in enumerate(zip(roofs, names, strict=True)):
-        look = look_of(i)
+        look = look_of(i + 2)  # blue and orange stand for the bounds
         xs, ys = [low, roof.ridge, high], [roof.attainable(low), roof.peak, roof.peak]
         ax.plot(xs, ys, color=look["color"], ls=look["ls"], lw=1.6, gid=f"roof:{roof.name}")
         limits = {roof.limit(job) for job in named.values() if isinstance(job, Work)}

@@ -181,7 +181,7 @@ const chart = (() => {
       } else {
         // Under the roofs, at the right, is free room for their names
         roofs.forEach((r, i) => {
-          const color = `var(--s${i % 7})`, y = box.bottom - 9 - 16 * (roofs.length - 1 - i);
+          const color = `var(--s${(i + 2) % 7})`, y = box.bottom - 9 - 16 * (roofs.length - 1 - i);
           line(path(r), { stroke: color, "stroke-width": 2.2, "stroke-dasharray": DASHES[i % 4] });
           fence(r);
           const words = `${r.name}, ridge ${short(ridge(r, i, color))}`;

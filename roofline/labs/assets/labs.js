@@ -184,7 +184,7 @@
       const on = (bound) => able.filter((_, i) => bounds[i] === bound).map((k) => k.name).join(", ") || "none";
       const say = `A ${now.dtype} matmul of size ${number(now.n, 7)} does ${number(job.intensity)} FLOP/byte. Compute-bound on: ${on("compute")}. Memory-bound on: ${on("memory")}.`;
       picture.draw({ say, roofs: roofs.map((r, i) => ({ ...r, name: able[i].name })), points: roofs.map((r, i) =>
-        ({ key: able[i].key, x: job.intensity, y: model.attainable(r, job.intensity), series: i, drop: i === 0, label: i ? "" : label })) });
+        ({ key: able[i].key, x: job.intensity, y: model.attainable(r, job.intensity), series: i + 2, drop: i === 0, label: i ? "" : label })) });
       below.replaceChildren(grid("The chips compared", ["chip", "peak, memory", "compute-bound from N", `bound at ${label}`],
         keys.map((c) => {
           const i = able.indexOf(c), r = roofs[i];
