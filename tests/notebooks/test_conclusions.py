@@ -1447,3 +1447,64 @@ def test_of_the_worst_rows_one_is_too_slow_and_four_take_less_than_half() -> Non
     errors = board.error[[one.key for one in roofline.validation.worst()]]
     assert list(errors.index[errors > 0]) == ["b200-256-deepseek-v3-fp8"]
     assert (errors[errors < 0] < -0.5).sum() == 4
+
+
+def test_fp8_moves_a_matmul_with_the_ridge_on_v7x_and_across_it_on_v6e() -> None:
+    bounds = {
+        chip: [
+            rh.chip(chip).roofline(dtype).bound(rh.work.matmul(1024, 1024, 1024, dtype))
+            for dtype in ("bf16", "fp8")
+        ]
+        for chip in ("v7x", "v6e")
+    }
+    assert bounds == {"v7x": ["compute", "compute"], "v6e": ["memory", "compute"]}
+    ridge = {c: rh.chip(c).roofline("bf16").ridge for c in ("v6e", "v7x", "h100", "h200")}
+    assert ridge["v7x"] < ridge["v6e"]
+    assert ridge["h200"] < ridge["h100"]
+
+
+def test_a_square_matmul_crosses_a_ridge_at_more_than_twice_the_tokens() -> None:
+    sizes = range(1, 4097)
+    for chip in ("a100-80gb", "v5e", "h100", "v6e"):
+        ridge = rh.chip(chip).roofline("bf16").ridge
+        tokens = next(n for n in sizes if rh.work.matmul(n, 16384, 4096).intensity >= ridge)
+        side = next(n for n in sizes if rh.work.matmul(n, n, n).intensity >= ridge)
+        assert 2.4 < side / tokens < 3
+
+
+def test_fusing_what_fits_gains_by_launches_on_a_gpu_and_hardly_by_bytes_on_a_v5e() -> None:
+    def chain(n: int) -> list[rh.Work]:
+        double = rh.work.elementwise(n, {"x": "fp32"}, {"t1": "fp32"})
+        add = rh.work.add(n, "fp32", x="t1", other="bias", y="t2")
+        return [double, add, rh.work.relu(n, "fp32", x="t2", y="y")]
+
+    large, small = chain(10**8), chain(10**6)
+    assert rh.gain(large, rh.fuse(*large), "h100").word == "gains"
+    outside = rh.fuse(*small).bytes
+    between = rh.total(*small).bytes - outside
+    for name, most in (("v5e", 1.06), ("v5p", 1.09), ("h100", 1.81), ("mi300x", 1.42)):
+        chip = rh.chip(name)
+        level, room = chip.on_chip
+        roof = chip.roofline("fp32", levels=("hbm", level)).without_floor()
+        rule = 1 + between / outside * roof.bandwidth / roof.levels[level]
+        assert rule == pytest.approx(most, rel=5e-3)
+        stays = rh.work.resident(*small, capacity=room, level=level)
+        one = roof.time(rh.fuse(*small))
+        assert roof.time(*stays) / one < rule
+        parts = [roof.times(kernel) for kernel in stays]
+        memories = sum(part["hbm"] + part[level] for part in parts)
+        assert memories / (outside / roof.bandwidth) == pytest.approx(rule)
+    with_launches = {
+        chip: min(times for case, times in rh.gain(small, rh.fuse(*small), chip).found.items()
+                  if case.floor == "with")
+        for chip in ("h100", "v6e")
+    }  # fmt: skip
+    assert with_launches["h100"] > 2.5
+    assert with_launches["v6e"] == pytest.approx(1)
+    measured = rh.measured.device_records()["h100"]
+    tiny, short, long = (
+        measured.sample(f"scale in place, looped {size} fp32").seconds
+        for size in ("64 KiB", "4 MiB", "64 MiB")
+    )
+    assert 0.7 < tiny / short < 1
+    assert tiny / long < 0.1
