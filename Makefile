@@ -85,7 +85,7 @@ notebooks: $(READY) ## execute and normalise the notebooks (REFRESH=1: machine-d
 	@$(PY) -m tools.site.pictures
 
 predictions: $(READY) ## accept the scoreboard's predictions, then execute the notebooks
-	@$(PY) -m tools.evidence.predictions --update
+	@$(PY) -m tools.predictions --update
 	@$(MAKE) notebooks
 
 records: $(READY) ## compile for TPUs again what the notebooks compile (Linux x86-64)

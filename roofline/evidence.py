@@ -7,6 +7,8 @@ True
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common import records
@@ -39,6 +41,12 @@ def load(name: str) -> dict[str, Any]:
     """
     there = records.files(records.committed("roofline", "evidence"))
     return records.load(there[name_of("file of evidence", name, there)], SCHEMA, dict)
+
+
+def save(name: str, data: Mapping[str, Any]) -> None:
+    """Write a file of evidence, as the scripts in `measurements` of the repository do."""
+    path = Path(str(records.committed("roofline", "evidence"))) / f"{name}.json"
+    print(f"written: {records.save(path, {'schema': SCHEMA, **data})}")
 
 
 def decode() -> dict[str, Any]:

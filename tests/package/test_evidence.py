@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from measurements import cycles
 from roofline import evidence as files
 from roofline import serving
 from roofline.xla import can_compile
 from roofline.xla.expected import worth_of_cycles
 from roofline_helpers import models
-from tools.evidence import cycles
 
 
 def test_cycles_are_a_constant_for_large_products_only() -> None:

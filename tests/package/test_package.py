@@ -170,3 +170,10 @@ def test_the_package_asks_for_ranges_and_never_for_jax() -> None:
     assert not re.search(r"https?://|--index|--find-links|@ file", held)
     for name in ("jupyter-book", "jupyter", "numpy", "matplotlib", "seaborn", "jax", "nbval"):
         assert re.search(rf"^{name}==", held, re.MULTILINE), name
+
+
+def test_the_page_of_measurements_names_each_script() -> None:
+    folder = books.ROOT / "measurements"
+    named = set(re.findall(r"`(\w+)[ `]", (folder / "README.md").read_text("utf-8")))
+    scripts = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert scripts <= named

@@ -14,7 +14,7 @@ import roofline_helpers as rh
 from roofline import validation
 from roofline.training.step import SLICES
 from roofline.validation import PublishedStep
-from tools.evidence import predictions
+from tools import predictions
 
 ALL = validation.steps()
 ROWS = [one for one in ALL if isinstance(one, PublishedStep)]
@@ -142,7 +142,7 @@ def test_a_row_opens_into_what_it_is_made_of() -> None:
 
 def test_every_prediction_is_the_one_that_was_accepted() -> None:
     changed = predictions.differing(predictions.kept(), predictions.now())
-    hint = "if meant: python -m tools.evidence.predictions --update"
+    hint = "if meant: python -m tools.predictions --update"
     assert not changed, "\n".join([*changed, hint])
 
 
@@ -154,7 +154,7 @@ COMPILED = [one for one in ROWS if one.recipe is not None]
 @pytest.mark.parametrize("one", COMPILED, ids=lambda one: one.key)
 def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
     if one.program is None or one.compiled is None:
-        assert one.refused is not None, f"no record: python -m tools.evidence.recipes {one.key}"
+        assert one.refused is not None, f"no record: python -m measurements.recipes {one.key}"
         return
     program = one.program
     members = one.place.members

@@ -10,8 +10,7 @@ import page_board
 import roofline
 from roofline import evidence as files
 from roofline import validation
-from tools import books
-from tools.evidence import constants
+from tools import books, constants
 
 PAGE = (books.ROOT / "book/scoreboard.md").read_text("utf-8")
 
@@ -79,4 +78,4 @@ def test_the_constants_are_those_of_the_package() -> None:
     now |= {name: getattr(constants.STEP, key) for key, name in constants.STEPS.items()}
     assert {name: row["value"] for name, row in kept["without"].items()} == now
     assert sum(not name.startswith(page_board.PUBLISHED) for name in now) == 10
-    assert constants.errors() == kept["all"], "run python -m tools.evidence.constants"
+    assert constants.errors() == kept["all"], "run python -m tools.constants"

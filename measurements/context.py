@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Time causal attention over 131,072 tokens on four GPUs, as examples/train_step/context cuts it.
 
-python -m tools.gpu.context --out FOLDER
+python -m measurements.context --out FOLDER
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ import argparse
 import functools
 import gzip
 import json
+import os
 import shutil
 import statistics
 import time
 from pathlib import Path
+
+# Each kernel must show by itself: no command buffers
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer="
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +50,7 @@ def main():
         "count": n,
         "software": software_versions(),
         "date": now(),
-        "command": "python -m tools.gpu.context",
+        "command": "python -m measurements.context",
         "rows": [],
     }
 

@@ -1,6 +1,6 @@
 """The TPU compiler's cycles against published times, and what they say where nothing was timed.
 
-    python -m tools.evidence.cycles
+    python -m measurements.cycles
 
 Products and copies that others measured on a v7x and a v6e are compiled, and the compiler's
 estimate is held against their times. Reductions along the last axis, with exponentials and without,
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from roofline import evidence
 from roofline.xla import analyze
 from roofline.xla.targets import compiler_version, jax_version
 from roofline_helpers import chips
-from tools.evidence import keep
 
 PRODUCTS = {"v7x": (128, 256, 512, 1024, 2048, 4096, 16384), "v6e": (8192,)}
 COPIES = {  # bytes of the tensor, and GB/s of a device: hbm.md and README.md of tpu-recipes
@@ -94,7 +94,7 @@ def main() -> None:
     """Compile everything and keep it."""
     by = {"jax": ".".join(map(str, jax_version())), "compiler": compiler_version("tpu")}
     rows = [*products(), *copies(), *reductions()]
-    keep("cycles", {"software": by, "rows": rows})
+    evidence.save("cycles", {"software": by, "rows": rows})
     for row in rows:
         rate = row["cycles"] / row["published"] / 1e9 if row["published"] else None
         print(row["chip"], row["program"], row["cycles"], row["roof"], rate)

@@ -1,6 +1,6 @@
 """Published training steps as programs, compiled by XLA for their slices: the third prediction.
 
-    python -m tools.evidence.recipes KEY…    compile, and write roofline/data/compiled
+    python -m measurements.recipes KEY…    compile, and write roofline/data/compiled
 
 A row of `data/published` with a `program` names what the program needs besides. The model is the
 page of JAX of the chapter on pods, read from its notebook; what a recipe has besides is here:

@@ -1,8 +1,8 @@
 """Fit the laws of measured kernels, and judge them on shapes and chips that were left out.
 
-    python -m tools.laws ../shared/measured
+    python -m measurements.laws ../shared/measured
 
-Needs pyarrow and scipy, and the tables of `tools.condense`. Left out of a fit are 30% of the
+Needs pyarrow and scipy, and the tables of `measurements.condense`. Left out of a fit are 30% of the
 weights (pairs of n and k; heads and their size; experts), at random, with all their shapes. On
 these the law is compared with the bare roof and with the nearest shape that was fitted. Of
 collectives, all sizes of 30% of the messages are left out. Of what Google published for v7x, each
@@ -22,12 +22,12 @@ import pandas as pd
 from scipy.optimize import least_squares
 from scipy.spatial import cKDTree
 
+from measurements import condense
 from roofline.network import collective, topology
 from roofline_helpers.chips import chip
 from roofline_helpers.measured.law import FASTEST, Errors, Law, least
 from roofline_helpers.measured.tables import FOLDER, TYPES, count, reduced, table
 from roofline_helpers.work import matmul
-from tools import condense
 
 # Columns that say which weights a shape has: shapes with the same ones are left out together
 WEIGHTS = {

@@ -1,6 +1,6 @@
 """Keep a record that a reader measured, for the page of chips.
 
-    python -m tools.readers FILE.json --by NAME --url ADDRESS_OF_THE_ISSUE
+    python -m measurements.readers FILE.json --by NAME --url ADDRESS_OF_THE_ISSUE
 
 It goes to ``roofline/data/readers`` if nothing in it beats what is published of its chip;
 else it is refused, and everything that is wrong with it is named.

@@ -1,6 +1,6 @@
 """Condense the measured kernels of `aiconfigurator-core` into the package's tables.
 
-    python -m tools.condense ../shared/measured
+    python -m measurements.condense ../shared/measured
 
 Needs pyarrow. For each shape the fastest of the libraries is kept, with its name; what is left out,
 and why, is written beside the tables in `sources.json`. Times become 1/64 of an octave, so they are

@@ -1,7 +1,7 @@
 """Every prediction of the scoreboard as it was last accepted, so that a diff shows what changes.
 
-    python -m tools.evidence.predictions             say which differ
-    python -m tools.evidence.predictions --update    write it anew, and what each constant is worth
+    python -m tools.predictions             say which differ
+    python -m tools.predictions --update    write it anew, and what each constant is worth
 
 One line a row of the scoreboard, seconds in ten digits. A change of the model that moves a
 prediction is meant or it isn't; `tests/package/test_published_steps.py` makes somebody say so.
@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 import roofline
-from tools import books
-from tools.evidence import constants
+from tools import books, constants
 
 TABLE = books.ROOT / "tests/data/predictions.csv"
 COLUMNS = ["bound s", "reached s", "law s", "compiled s", "rule of thumb s", "mlsysim s"]

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Time each rung of examples/train_step on these GPUs, trace it, and write down what it computed.
 
-    python -m tools.gpu.train_ladder --out FOLDER --limit 300
+    python -m measurements.train_step --out FOLDER --limit 300
 
 `ladder.json` is written after each rung; a trace and the compiled program of each lie beside it.
 Nothing is compiled while a rung is timed. `--tiny` is a rehearsal on any four devices.
@@ -22,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+# Each kernel must show by itself: no command buffers
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer="
 os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.92"
 
 import jax
@@ -98,7 +100,7 @@ def main():
         "host": host_facts(),
         "software": software_versions(),
         "date": now(),
-        "command": "python -m tools.gpu.train_ladder",
+        "command": "python -m measurements.train_step",
         "rungs": [],
     }
 

@@ -1,6 +1,6 @@
 """What each constant of the network and of the reached matrix rate is worth.
 
-    python -m tools.evidence.constants    write roofline/data/evidence/constants.json
+    python -m tools.constants    write roofline/data/evidence/constants.json
 
 Each is taken away in turn, as if the vendor's figure were reached, and the published steps and the
 measured collectives are predicted anew. Those that NCCL's own source has are told apart.
@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import roofline
-from roofline import validation
+from roofline import evidence, validation
 from roofline.validation import board
-from tools.evidence import keep
 
 TOPOLOGY: Any = importlib.import_module("roofline.network.topology")
 STEP: Any = importlib.import_module("roofline.training.step")
@@ -87,7 +86,7 @@ def one_by_one(count: Callable[[], dict[str, float]] = errors) -> dict[str, Any]
 
 def main() -> None:
     """Write the record anew."""
-    keep("constants", {"command": "python -m tools.evidence.constants", **one_by_one()})
+    evidence.save("constants", {"command": "python -m tools.constants", **one_by_one()})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Where TPU compilers put attention's scores, length by length.
 
-    python -m tools.evidence.residency
+    python -m measurements.residency
 
 Attention in plain JAX is compiled for one device of each TPU; the bytes that cross HBM are kept.
 Needs the TPU compiler, so Linux on x86-64.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofline import evidence
 from roofline.xla import analyze
 from roofline.xla.targets import TOPOLOGIES, compiler_version, jax_version
-from tools.evidence import keep
 
 LENGTHS = (128, 256, 384, 512, 768, 1024, 2048)
 SHAPE = {"batch": 4, "heads": 32, "head_dim": 64}
@@ -39,7 +39,7 @@ def main() -> None:
     """Compile everything and keep it."""
     moved = {chip: {str(n): hbm_bytes(chip, n) for n in LENGTHS} for chip in TOPOLOGIES}
     by = {"jax": ".".join(map(str, jax_version())), "compiler": compiler_version("tpu")}
-    keep("residency", {"shape": SHAPE, "software": by, "hbm_bytes": moved})
+    evidence.save("residency", {"shape": SHAPE, "software": by, "hbm_bytes": moved})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Scripts that made a record once: `README.md` says which, and how each is made again."""
