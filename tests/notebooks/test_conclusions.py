@@ -15,7 +15,7 @@ import pytest
 import chapters
 import roofline
 import roofline_helpers as rh
-from roofline import validation, xla
+from roofline import network, validation, xla
 from roofline.diagnosis import ladder
 from roofline.labs.labs import TODAY
 from roofline_helpers.common.show import significant
@@ -120,6 +120,26 @@ def test_chapter_1_s_rule_holds_on_the_chip() -> None:
     assert max(least.values()) < measured < sum(least.values())
 
 
+def test_between_two_chips_the_split_dimension_decides_and_not_the_batch() -> None:
+    """Chapter 1's third limit, by the bytes of an all-reduce instead of the chapter's formula."""
+    limits = {}
+    for chip, shape in (("v5e", "2x1"), ("v6e", "2x1"), ("h100", 2), ("b200", 2)):
+        pair = network.topology(chip, shape)
+        (link,) = pair.axes[0].protocols
+        for tokens, width in itertools.product((1024, 65536), (4096, 8192, 32768)):
+            half = rh.work.matmul(tokens, 8192, width // 2)
+            sums = network.all_reduce(2 * tokens * 8192, pair.axes[:1])
+            waits = sums.link_bytes / link.rate > half.flops / pair.chip.peak("bf16").value
+            limits.setdefault((chip, width), set()).add(waits)
+    assert all(len(one) == 1 for one in limits.values())  # the same for both batches
+    enough = {chip for (chip, width), one in limits.items() if width == 8192 and one == {False}}
+    assert enough == {"v5e", "h100", "b200"}
+    assert {one for one in limits if limits[one] == {True}} == {
+        *((chip, 4096) for chip in ("v5e", "v6e", "h100", "b200")),
+        ("v6e", 8192),
+    }
+
+
 def test_the_first_slow_kernel_is_slow_beside_measured_ones() -> None:
     """Chapter 1's last exercise: an add at 0.60 ms, and what an H100's add reached."""
     roof = rh.chip("h100").roofline("bf16")
@@ -144,10 +164,12 @@ def test_four_milliseconds_are_three_times_what_such_a_matmul_takes() -> None:
 def test_chapter_2_s_kernels_lie_between_the_ridges() -> None:
     record = rh.measured.device_records()["h100"]
     h100 = rh.chip("h100").roofline("bf16")
-    chain = rh.work.elementwise(2**24, 1, 1, flops=512)
+    chain = rh.work.elementwise(2**24, 1, 1, flops=512, dtype="fp32")
     assert h100.ridge_at("hbm", "vector") < chain.intensity < h100.ridge
     assert h100.limit(chain) == "vector"
-    assert chain.flops / record.sample("256 multiply-adds on 16777216 bf16").seconds < h100.vector
+    # a multiplication and an addition, which the ceiling counts as one
+    half = chain.flops / record.sample("256 multiply-adds on 16777216 fp32").seconds / h100.vector
+    assert 0.9 / 2 < half < 1 / 2
     tail = rh.fuse(
         rh.work.layernorm(4096, 4096, y="n"),
         rh.work.gelu(4096**2, x="n"),
