@@ -303,7 +303,8 @@ def vector_case(dtype: str = "fp32", n: int = 2**20, steps: int = 256) -> Case:
     """Return a chain of multiply-adds on the vector unit: 2 · steps FLOPs for each element.
 
     If the compiler doesn't fuse multiply and add, the result is at most half of a peak that counts
-    a fused multiply-add as two: on an H100, 31.5 of 67 TFLOP/s in fp32.
+    a fused multiply-add as two: on an H100, 31.5 of 67 TFLOP/s in fp32. XLA doesn't: Nsight Compute
+    counts as many FMUL as FADD there, and no FFMA (JAX 0.11.2; in bf16 HMUL2 and HADD2).
 
     Examples
     --------
