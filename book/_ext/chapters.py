@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 MINUTES = re.compile(r"\bAbout (\d+) minutes\b")
+NOT_READ = ("Try it on your program", "Look it up")  # parts of the menu that are no chapters
 
 
 @cache
@@ -41,12 +42,12 @@ def opening(root: Path, page: str) -> tuple[str, int | None]:
 
 
 def readings(root: Path) -> list[dict[str, Any]]:
-    """Return part, number, page, title, minutes of what is read in order: all but the reference."""
+    """Return part, number, page, title, minutes of what is read in order."""
     toc = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
     chapters: list[dict[str, Any]] = []
     number = 0
     for part in toc.get("parts", []):
-        if part.get("caption") == "Reference":
+        if part.get("caption") in NOT_READ:
             continue
         for entry in part.get("chapters", []):
             page = entry["file"].removesuffix(".md").removesuffix(".ipynb")
