@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from device_suite import numbers
+from measure_suite import numbers
 
 from roofline import measure
 from roofline.measure import CannotRun, timing

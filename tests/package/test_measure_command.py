@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import pytest
-from device_suite import case, record, run
+from measure_suite import case, record, run
 
 import roofline_helpers as rh
 from roofline import measure

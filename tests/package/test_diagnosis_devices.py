@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_device_explain_findings import H200
+from test_diagnosis_findings import H200
 
 from roofline.diagnosis.devices import Joined, joined, parted
 from roofline.diagnosis.explain import Task, case_ahead

@@ -48,7 +48,7 @@ def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
     assert sum(row.matrix_flops for row in kernels) == 2 * 2 * 256 * 256 * 1024
     assert all(row.launches == 1 for row in kernels if row.kernel.matrix_types)
     lines = {row.source.rpartition(":")[0] for row in kernels if row.source}
-    assert all(line.endswith("test_device_explain.py") for line in lines)
+    assert all(line.endswith("test_diagnosis.py") for line in lines)
     assert "mlp" in {row.kernel.scope for row in kernels}
     assert why.hand == pytest.approx(2 * 2 * 256 * 256 * 1024 / 2e11, rel=1e-9)
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import planted_causes as planted
 import pytest
 from jax import lax
-from test_device_explain_causes import compiled, named, spec, timed
-from test_device_explain_findings import H200
+from test_diagnosis_causes import compiled, named, spec, timed
+from test_diagnosis_findings import H200
 
 import roofline
 import roofline_helpers as rh

@@ -1,4 +1,4 @@
-"""What the ladder of a training step on four H200s says, beside what `training.step` predicts."""
+"""What the ladders say: a training step beside its prediction, long contexts, joules."""
 
 from __future__ import annotations
 
@@ -134,3 +134,18 @@ def test_in_order_the_last_device_works_and_the_first_one_waits() -> None:
     assert ordered.wall / zigzag.wall == pytest.approx(1.63, abs=0.03)
     job = work.flash_attention(1, 131072, heads=32, head_dim=128, kv_heads=8, causal=True)
     assert job.matrix_flops / 4 / zigzag.wall == pytest.approx(553e12, rel=0.02)
+
+
+# --- joules ---------------------------------------------------------------------------------------
+
+
+def test_a_busy_gpu_takes_more_than_an_idle_one() -> None:
+    """No committed reading of joules is that of a neighbour that did nothing."""
+    readings = [
+        step.why.energy
+        for each in ladder.committed().values()
+        for step in each.steps
+        if step.why is not None and step.why.energy is not None
+    ]
+    assert len(readings) >= 7
+    assert all(one.watts > 3 * one.idle for one in readings)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from device_suite import record, timed
+from measure_suite import record, timed
 
 from roofline.measure import machine
 from roofline_helpers import measured

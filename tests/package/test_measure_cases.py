@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from device_suite import run
+from measure_suite import run
 
 from roofline import measure
 from roofline.measure.workloads import kernel_cases, level_cases, vector_case
