@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+CHAPTER = re.compile(r"\[([Cc]hapter) \d+([^\]]*\]\((?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md))")
+"""A link that calls a chapter by its number."""
 
 
 def pages(root: Path = ROOT) -> list[str]:
@@ -48,3 +52,22 @@ def notebooks(root: Path = ROOT) -> list[Path]:
     if missing:
         raise FileNotFoundError(f"_toc.yml names notebooks that do not exist: {', '.join(missing)}")
     return paths
+
+
+@cache
+def numbers(root: Path = ROOT) -> dict[str, int]:
+    """Return the number of each chapter in the numbered parts of ``_toc.yml``, by its file's name."""
+    toc: dict[str, Any] = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
+    parts = [part["chapters"] for part in toc["parts"] if part.get("numbered")]
+    files = [Path(entry["file"]).stem for chapters in parts for entry in chapters]
+    return {file: number for number, file in enumerate(files, start=1)}
+
+
+def numbered(text: str) -> str:
+    """Return a text in which each link "chapter N" has the number of the chapter it leads to."""
+
+    def link(found: re.Match[str]) -> str:
+        word, rest, file = found.groups()
+        return f"[{word} {numbers()[file]}{rest}" if file in numbers() else found[0]
+
+    return CHAPTER.sub(link, text)

@@ -132,7 +132,7 @@ def normalise(notebook: Any) -> Any:
 
     Ids stay where they are unique; metadata is what the book uses (kernel, tags, alt
     texts and captions, sizes of pictures) and what folds code elsewhere; code cells count
-    from 1; pictures carry no notes, and questions no script: executed, they bring it, and
+    from 1; links have their chapters' numbers; pictures carry no notes, and questions no script: executed, they bring it, and
     the site has its own.
     """
     result = copy.deepcopy(notebook)
@@ -152,6 +152,8 @@ def normalise(notebook: Any) -> Any:
             metadata["tags"] = sorted(set(metadata["tags"]))
         cell.metadata = nbformat.from_dict(metadata)
         cell.pop("attachments", None)
+        if cell.cell_type == "markdown":
+            cell.source = books.numbered(cell.source)
         if cell.cell_type != "code":
             continue
         fold(cell)
@@ -281,6 +283,14 @@ def check(paths: list[Path]) -> list[str]:
     return problems
 
 
+def number_pages() -> None:
+    """Write the chapters' numbers into the links of the pages that are no notebooks."""
+    for page in books.pages():
+        path = books.ROOT / f"{page}.md"
+        if path.is_file():
+            path.write_text(books.numbered(path.read_text("utf-8")), "utf-8")
+
+
 def main() -> int:
     """Read the command line and do what it says."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
@@ -291,6 +301,8 @@ def main() -> int:
     options = parser.parse_args()
     try:
         paths = [path.resolve() for path in options.notebooks] or books.notebooks()
+        if not options.notebooks:
+            number_pages()
         return execute_all(paths, options.refresh)
     except (Refused, FileNotFoundError) as error:
         print(f"\nnotebooks: {error}", file=sys.stderr)
