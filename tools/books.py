@@ -56,7 +56,7 @@ def notebooks(root: Path = ROOT) -> list[Path]:
 
 @cache
 def numbers(root: Path = ROOT) -> dict[str, int]:
-    """Return the number of each chapter in the numbered parts of ``_toc.yml``, by its file's name."""
+    """Return the number of each chapter in the numbered parts of ``_toc.yml``, by its file."""
     toc: dict[str, Any] = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
     parts = [part["chapters"] for part in toc["parts"] if part.get("numbered")]
     files = [Path(entry["file"]).stem for chapters in parts for entry in chapters]

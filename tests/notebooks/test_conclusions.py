@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import pytest
 
-import chapters
 import roofline
 import roofline_helpers as rh
 from roofline import network, validation, xla

@@ -132,8 +132,8 @@ def normalise(notebook: Any) -> Any:
 
     Ids stay where they are unique; metadata is what the book uses (kernel, tags, alt
     texts and captions, sizes of pictures) and what folds code elsewhere; code cells count
-    from 1; links have their chapters' numbers; pictures carry no notes, and questions no script: executed, they bring it, and
-    the site has its own.
+    from 1; links have their chapters' numbers; pictures carry no notes, and questions no script:
+    executed, they bring it, and the site has its own.
     """
     result = copy.deepcopy(notebook)
     result.nbformat, result.nbformat_minor = 4, 5
