@@ -2,8 +2,8 @@
 
 A cell's output brings its script along when the cell is executed; a committed notebook has none. On
 the site the script is once, in ``interactive/ask-HASH.js`` for questions and
-``interactive/lab-HASH.js`` or ``riddle-HASH.js`` where a page has more: the browser keeps it, and
-no page has an inline script.
+``interactive/instrument-HASH.js``, ``lab-HASH.js`` or ``riddle-HASH.js`` where a page has more: the
+browser keeps it, and no page has an inline script.
 
 Prose pages take their pieces from ``page_questions.py``; what is inside
 stands below them::
@@ -27,6 +27,7 @@ import outputs
 from page_questions import questions
 from roofline.labs.javascript import LAB, RIDDLE
 from roofline_helpers.pages.element import ASK, Bundle, script
+from roofline_helpers.pages.instruments import INSTRUMENT
 
 
 def address(bundle: Bundle) -> str:
@@ -40,7 +41,8 @@ def load(
 ) -> None:
     """Have a page with interactive pieces load the one script that it needs."""
     body = context.get("body") or ""
-    bundle = next((one for one in (LAB, RIDDLE, ASK) if f"<roofline-{one.name} " in body), None)
+    bundles = (LAB, RIDDLE, INSTRUMENT, ASK)
+    bundle = next((bundle for bundle in bundles if f"<roofline-{bundle.name} " in body), None)
     if bundle is None:
         return
     path = Path(app.outdir) / address(bundle)

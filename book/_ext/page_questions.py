@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import roofline
 from roofline.labs.riddle import riddle
+from roofline_helpers import pages
 from roofline_helpers.pages.element import Element
 from roofline_helpers.pages.questions import ledger
 
@@ -11,8 +11,8 @@ from roofline_helpers.pages.questions import ledger
 def questions() -> dict[str, Element]:
     """Return the questions that a page may ask for, by name."""
     return {
-        "front-point": roofline.labs.point("h100", 64, key="front-point"),
-        "your-kernel": roofline.labs.instruments.your_kernel(),
+        "front-point": pages.point("h100", 64, key="front-point"),
+        "your-kernel": pages.your_kernel(),
         "ledger": ledger(),
         "decode-riddle": riddle(),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
@@ -12,13 +11,11 @@ from roofline.configurations import model as model_of
 from roofline.serving.operations import COSTS, HANDED_ON, STORED
 from roofline.serving.setting import NARROW
 from roofline.serving.strategies import SPLIT, STRATEGIES, Fused
-from roofline.serving.tensor_parallel import COUNTS, chip_counts
-from roofline_helpers import work
-from roofline_helpers.chips import Chip, Figure, all_chips
-from roofline_helpers.common.dtypes import BITS
+from roofline.serving.tensor_parallel import chip_counts
+from roofline_helpers.chips import Chip, all_chips
 from roofline_helpers.models import LLAMA_3_8B, Decoder
-from roofline_helpers.pages.element import Bundle, to_json
-from roofline_helpers.work import operations
+from roofline_helpers.pages.element import ASK, Bundle, to_json
+from roofline_helpers.pages.instruments import INSTRUMENT, model_script
 
 MODEL = (
     "name",
@@ -41,31 +38,13 @@ MODELS = ("llama-3-8b", "llama-3-70b", "mixtral-8x7b")
 
 
 def tables() -> dict[str, Any]:
-    """Return the data of assets/model.js, ready for JSON.
-
-    Data types, FLOPs of operations, chips with their types and all-reduce times, the models and
-    the fusion strategies. model.js and serving.js describe the keys.
-
-    Examples
-    --------
-    >>> sorted(tables())[:2]
-    ['bits', 'chips']
-    """
-    costs = {
-        op: {"element": flops, "row": operations.ROW_COSTS.get(op, (0, 0))[0]}
-        for op, (flops, _) in operations.COSTS.items()
-    }
-    costs |= {op: {"element": flops, "row": 0} for op, flops in COSTS.items()}
-    scaled = work.naive_attention(1, 1)[1].vector_flops
-    costs["scale+softmax"] = {"element": int(scaled), "row": 0}
+    """Return the data of assets/serving.js, which describes the keys."""
     return {
-        "bits": dict(BITS),
-        "costs": costs,
+        "costs": COSTS,
         "narrow": NARROW,
-        "counts": COUNTS,
         "stored": STORED,
         "handed": HANDED_ON,
-        "chips": [_chip_data(chip) for chip in all_chips()],
+        "sums": {chip.key: _sums(chip) for chip in all_chips()},
         "models": {key: _model_data(model_of(key)) for key in MODELS},
         "strategies": _strategies(STRATEGIES),
         "split": _strategies(
@@ -95,28 +74,6 @@ def _sums(chip: Chip) -> dict[int, list[Any]]:
     }
 
 
-def _chip_data(chip: Chip) -> dict[str, Any]:
-    def plain(figures: Mapping[str, Figure]) -> dict[str, float]:
-        return {name: figure.value for name, figure in figures.items()}
-
-    fastest = chip.reached.stream()
-    return {
-        **{name: getattr(chip, name) for name in ("key", "name", "vendor", "kind", "half")},
-        "matrix": plain(chip.matrix),
-        "vector": plain(chip.vector),
-        "bandwidth": chip.roofline(chip.half).bandwidth,
-        "capacity": chip.memory["hbm"].capacity.value,
-        "inside": chip.on_chip[1],
-        "floor": chip.floor and chip.floor.value,
-        "reached": {
-            "matrix": plain(chip.reached.matrix),
-            "vector": plain(chip.reached.vector),
-            "bandwidth": fastest and fastest.value,
-        },
-        "sums": _sums(chip),
-    }
-
-
 def _shortened(kernel: Fused) -> dict[str, Any]:
     """Return a kernel's fields that don't have their usual value."""
     usual = Fused(kernel.ops)
@@ -126,29 +83,24 @@ def _shortened(kernel: Fused) -> dict[str, Any]:
 
 
 def script() -> str:
-    """Return the model in JavaScript: a constant `tables`, then assets/model.js and serving.js.
-
-    Examples
-    --------
-    >>> script().startswith("const tables")
-    True
-    """
-    data = json.dumps(tables(), ensure_ascii=False, separators=(",", ":"))
-    return "\n".join([f"const tables = {data};", *_assets("model", "serving")])
+    """Return the models in JavaScript: that of kernels, a constant, and assets/serving.js."""
+    return f"{model_script()}\n{_serving()}"
 
 
-def _assets(*names: str) -> list[str]:
-    folder = resources.files("roofline") / "labs/assets"
-    return [folder.joinpath(f"{name}.js").read_text("utf-8") for name in names]
+def _serving() -> str:
+    return f"const servingTables = {to_json(tables())};\n{_asset('serving')}"
 
 
-def _lab() -> list[str]:
-    models = _assets("model", "serving", "network", "verdicts", "briefs")
-    return [f"const tables = {to_json(tables())};", *models, *_assets("chart", "labs")]
+def _asset(name: str) -> str:
+    return (resources.files("roofline") / f"labs/assets/{name}.js").read_text("utf-8")
 
 
-LAB = Bundle("lab", _lab)
-"""The scripts of instruments and labs."""
+def _scripts() -> list[str]:
+    return [_serving(), *(_asset(name) for name in ("network", "briefs", "labs"))]
 
-RIDDLE = Bundle("riddle", lambda: _assets("riddle"))
+
+LAB = Bundle("lab", _scripts, after=INSTRUMENT)
+"""The scripts of the sharded layer and of labs."""
+
+RIDDLE = Bundle("riddle", lambda: [_asset("riddle")], after=ASK)
 """The script of the decode step's riddle."""

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from roofline import evidence as files
 from roofline import serving
 from roofline.labs.briefs import BRIEFS, COUNTED, DAYS, MARGIN, RENT, SHARING, judge
-from roofline.labs.instruments import lab, percent, rate
+from roofline.labs.javascript import LAB
 from roofline.serving import step
 from roofline.serving.steps import StepKernel
 from roofline_helpers import work
@@ -19,10 +21,19 @@ from roofline_helpers.common.show import si, significant
 from roofline_helpers.measured import laws
 from roofline_helpers.measured.tables import group
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.pages.element import Element
+from roofline_helpers.pages.element import Element, fragment
+from roofline_helpers.pages.instruments import percent, rate
 from roofline_helpers.pages.questions import question
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.work import Work
+
+
+def lab(kind: str, data: Mapping[str, Any], predict: Element) -> Element:
+    """Return a lab, with story, question and equations as the fallback."""
+    parts = (Markup(predict.fallback), "\n".join(data["equations"]))
+    plain = "\n".join([*data["story"], predict.plain])
+    return Element(kind, data, str(fragment("lab", data["story"], *parts)), plain, bundle=LAB)
+
 
 # --- Lab 1: two measured matmuls -----------------------------------------------------------------
 

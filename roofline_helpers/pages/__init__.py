@@ -1,12 +1,22 @@
-"""Questions on the book's pages.
+"""Questions and instruments on the book's pages.
 
 A question is data, one file per chapter in `data/questions`; its cell passes the numbers.
-`questions` builds it, `element` is the output of a cell, `judge` checks a number. What runs on the
-page itself is in the scripts in `assets`.
+`questions` builds it, `judge` checks a number. `instruments` are figures with fields: a chip, a
+kernel's shape. Both are an `element`, the output of a cell, which runs the scripts in `assets`.
 """
 
 from __future__ import annotations
 
+from roofline_helpers.pages.instruments import chain, matmul, point, ridges, your_kernel
 from roofline_helpers.pages.questions import answer, exercises, question
 
-__all__ = ["answer", "exercises", "question"]
+__all__ = [
+    "answer",
+    "chain",
+    "exercises",
+    "matmul",
+    "point",
+    "question",
+    "ridges",
+    "your_kernel",
+]

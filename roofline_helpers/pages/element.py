@@ -18,33 +18,34 @@ from roofline_helpers.pages import judge
 
 @dataclass(frozen=True)
 class Bundle:
-    """The scripts of one kind of element, after those that questions need.
+    """The scripts of one kind of element, after those of another that they build on.
 
     Parameters
     ----------
     name : str
-        "ask" (questions), "lab" (instruments and labs) or "riddle".
-    more : callable, optional
-        Returns the texts of further scripts.
+        "ask" (questions), "instrument", "lab" or "riddle": its tag is ``<roofline-NAME>``.
+    scripts : callable
+        Returns the scripts' texts.
+    after : Bundle, optional
+        The bundle whose scripts stand before its own.
 
     Examples
     --------
-    >>> ASK.name, ASK.more()
-    ('ask', [])
+    >>> ASK.name, ASK.names
+    ('ask', ('ask',))
     """
 
     name: str
-    more: Callable[[], list[str]] = list
+    scripts: Callable[[], list[str]]
+    after: Bundle | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The kinds of elements that its scripts define."""
+        return (*(self.after.names if self.after else ()), self.name)
 
 
-ASK = Bundle("ask")
-"""A notebook with questions alone doesn't load the scripts of labs."""
-
-# --- the script ----------------------------------------------------------------------------------
-
-
-@functools.cache
-def _code(bundle: Bundle) -> str:
+def _ask() -> list[str]:
     # constants come from Python, so that they are written only once
     words = {
         "slips": judge.SLIPS,
@@ -53,22 +54,33 @@ def _code(bundle: Bundle) -> str:
     }
     folder = resources.files("roofline_helpers") / "pages/assets"
     own = [(folder / name).read_text("utf-8") for name in ("numbers.js", "style.js", "core.js")]
-    parts = [f"const judge = {to_json(words)};", *own, *bundle.more()]
+    return [f"const judge = {to_json(words)};", *own]
+
+
+ASK = Bundle("ask", _ask)
+"""The scripts of questions alone."""
+
+# --- the script ----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _code(bundle: Bundle) -> str:
     # drop comments and indentation
-    code = re.sub(r"^ */\*.*?\*/ *$", "", "\n".join(parts), flags=re.MULTILINE | re.DOTALL)
+    code = re.sub(r"^ */\*.*?\*/ *$", "", "\n".join(bundle.scripts()), flags=re.M | re.S)
     bare = re.sub(r"^ *(//.*)?", "", code, flags=re.MULTILINE)
-    return re.sub(r"\n+", "\n", bare).strip()
+    before = f"{_code(bundle.after)}\n" if bundle.after else ""
+    return before + re.sub(r"\n+", "\n", bare).strip()
 
 
 def script(bundle: Bundle) -> str:
-    """Return the JavaScript for the elements of a bundle and of questions.
+    """Return the JavaScript for the elements of a bundle, and of those before it.
 
     Examples
     --------
     >>> "customElements.define" in script(ASK)
     True
     """
-    tags = [f"roofline-{kind}" for kind in dict.fromkeys((ASK.name, bundle.name))]
+    tags = [f"roofline-{name}" for name in bundle.names]
     start = f"core.start({to_json(tags)});"
     return f'(() => {{\n"use strict";\n{_code(bundle)}\n{start}\n}})();\n'
 
@@ -125,7 +137,7 @@ class Element:
 
     def markup(self) -> str:
         """Return the element's HTML without its script, for use inside another one."""
-        parts = (Markup(each) for each in (to_json(self.data), self.fallback, self.then))
+        parts = (Markup(text) for text in (to_json(self.data), self.fallback, self.then))
         return str(fragment("element", self.kind, self.bundle.name, *parts))
 
     def html(self) -> str:
@@ -134,15 +146,14 @@ class Element:
         Each output has the script, because in Colab each output is its own page.
         `tools/notebooks/run.py` removes it from committed notebooks.
         """
-        code = script(
-            max((one.bundle for one in self._all()), key=lambda bundle: len(_code(bundle)))
-        )
+        bundles = (element.bundle for element in self._all())
+        code = script(max(bundles, key=lambda bundle: len(bundle.names)))
         return str(fragment("script", Markup(self.markup()), Markup(code)))
 
     def _all(self) -> Iterable[Element]:
         yield self
-        for one in self.inner:
-            yield from one._all()
+        for element in self.inner:
+            yield from element._all()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/html": self.html(), "text/plain": self.plain}

@@ -13,12 +13,13 @@ from playwright.sync_api import Locator, expect
 
 import roofline_helpers as rh
 from roofline import labs
+from roofline_helpers import pages
 
 ELEMENTS = {
-    "point": labs.point,
-    "ridges": labs.ridges,
-    "matmul": labs.matmul,
-    "chain": labs.chain,
+    "point": pages.point,
+    "ridges": pages.ridges,
+    "matmul": pages.matmul,
+    "chain": pages.chain,
     "sharding": labs.sharding,
     "memory-wall": labs.memory_wall,
     "design": labs.design_challenge,

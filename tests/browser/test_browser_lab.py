@@ -13,11 +13,11 @@ from playwright.sync_api import expect
 import roofline_helpers as rh
 from roofline import labs, serving
 from roofline.labs.briefs import BRIEFS, COUNTED, judge
-from roofline.labs.instruments import first_compute_bound
 from roofline.labs.labs import EDGE, ROWS, SIDES, TIMED, goal_cost, timed
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import significant
 from roofline_helpers.models import LLAMA_3_8B
+from roofline_helpers.pages.instruments import first_compute_bound
 
 
 def wall_settings() -> list[dict[str, Any]]:

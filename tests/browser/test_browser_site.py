@@ -234,7 +234,7 @@ def test_nothing_is_hidden_but_the_answers(visit: Visit, home: str) -> None:
     for name in (CHAPTER, "notebooks/what-is-a-roofline"):
         for script in (False, True):
             page = visit(f"{home}{name}.html", java_script_enabled=script)
-            shown = page.locator("article :is(table, figure img):not(roofline-lab *)")
+            shown = page.locator("article :is(table, figure img):not(roofline-instrument *)")
             assert shown.count() >= 2
             for one in shown.all():
                 expect(one).to_be_visible()
@@ -313,7 +313,7 @@ def test_the_front_page_s_roofline_is_in_view_and_dragged(
     visit: Visit, home: str, width: int, height: int
 ) -> None:
     page = visit(f"{home}index.html", width=width, height=height)
-    plot = page.locator("roofline-lab svg").first
+    plot = page.locator("roofline-instrument svg").first
     box, dot = plot.bounding_box(), plot.locator(".dot").bounding_box()
     assert box is not None
     assert dot is not None
@@ -323,7 +323,7 @@ def test_the_front_page_s_roofline_is_in_view_and_dragged(
     bounds = []
     for share in (0.3, 0.9, 0.4, 0.95):
         page.mouse.move(box["x"] + share * box["width"], box["y"] + 20)
-        bounds.append(page.locator("roofline-lab .facts dd").nth(2).inner_text())
+        bounds.append(page.locator("roofline-instrument .facts dd").nth(2).inner_text())
     page.mouse.up()
     assert bounds == ["memory-bound", "compute-bound"] * 2
     value = page.get_by_role("textbox", name="FLOP/byte").input_value()
@@ -352,7 +352,7 @@ def test_a_finger_moves_the_point_sideways_and_the_page_up(
     visit: Visit, home: str, x: int, y: int, moves: bool
 ) -> None:
     page = visit(f"{home}index.html", width=390, height=844)
-    plot = page.locator("roofline-lab svg").first
+    plot = page.locator("roofline-instrument svg").first
     plot.scroll_into_view_if_needed()
     box, field = plot.bounding_box(), page.get_by_role("textbox", name="FLOP/byte")
     assert box is not None

@@ -10,7 +10,6 @@ from browser import Serve, Visit, overflow, violations
 from labs import PAGE
 from playwright.sync_api import Locator, expect
 
-import roofline
 import roofline_helpers as rh
 from roofline_helpers.common.show import si
 
@@ -21,9 +20,7 @@ KEY = "your-kernel"
 def home(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with the instrument alone."""
     folder = tmp_path_factory.mktemp("pasted")
-    (folder / "index.html").write_text(
-        PAGE.format(roofline.labs.instruments.your_kernel().html()), "utf-8"
-    )
+    (folder / "index.html").write_text(PAGE.format(rh.pages.your_kernel().html()), "utf-8")
     return serve(folder)
 
 

@@ -12,7 +12,7 @@ import pytest
 import roofline_helpers as rh
 from roofline.labs.javascript import LAB, RIDDLE
 from roofline_helpers import BadValue, UnknownName, pages
-from roofline_helpers.pages import element, questions
+from roofline_helpers.pages import element, instruments, questions
 from tools.notebooks import run
 
 OPTIONS = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "It is larger."}
@@ -113,7 +113,7 @@ def test_the_answer_is_folded_with_the_reasons_and_not_in_the_text() -> None:
 
 
 def test_the_script_is_plain_and_asks_for_nothing() -> None:
-    for bundle in (element.ASK, LAB, RIDDLE):
+    for bundle in (element.ASK, instruments.INSTRUMENT, LAB, RIDDLE):
         code = pages.element.script(bundle)
         forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|\beval\(|new Function|document\.write"
         requests = r"fetch\(|XMLHttpRequest|import\(|^import |setAttribute\(\"style\"|https?://(?!www\.w3\.org/2000/svg)"

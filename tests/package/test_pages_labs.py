@@ -26,10 +26,10 @@ from roofline_helpers import models, pages
 from roofline_helpers.common.show import significant
 
 INSTRUMENTS = {
-    "point": labs.point,
-    "ridges": labs.ridges,
-    "matmul": labs.matmul,
-    "chain": labs.chain,
+    "point": pages.point,
+    "ridges": pages.ridges,
+    "matmul": pages.matmul,
+    "chain": pages.chain,
     "sharding": labs.sharding,
 }
 LABS = {"memory-wall": labs.memory_wall, "design": labs.design_challenge}

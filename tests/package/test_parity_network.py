@@ -10,7 +10,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page
 
 from roofline import labs, network, training
-from roofline.labs.instruments import SLICES
+from roofline.labs.shardings import SLICES
 from roofline_helpers.common.show import si
 
 TOKENS = (1, 100, 512, 65536)

@@ -12,9 +12,9 @@ from parity_suite import faults
 from playwright.sync_api import Browser
 
 import roofline_helpers as rh
-from roofline.labs.javascript import script as model_script
 from roofline_helpers import verdicts
 from roofline_helpers.pages.element import to_json
+from roofline_helpers.pages.instruments import model_script
 
 RUN = """(points) => JSON.stringify(points.map(([kind, given, chip, dtype]) => {
   try {
@@ -93,7 +93,7 @@ def of_python(kind: str, what: Any, chip: str, dtype: str) -> dict[str, Any]:
 
 
 def asked(chromium: Browser, questions: list[list[Any]]) -> Any:
-    folder = resources.files("roofline") / "labs/assets"
+    folder = resources.files("roofline_helpers") / "pages/assets"
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
     script = (
         f"{model_script()}\nconst floors = {to_json(floors)};\n"

@@ -1,4 +1,4 @@
-/* What a design comes to, and whether it meets a brief, as `roofline_helpers.pages.briefs` has it;
+/* What a design comes to, and whether it meets a brief, as `roofline.labs.briefs` has it;
    tests/package/test_parity_briefs.py holds both together.
 
    briefs.judge(data, brief, setting)   {per_token, first_token, dollars, days, room, cost, met}; SI

@@ -1,4 +1,4 @@
-/* A feed-forward layer cut over a mesh: the same as `roofline_helpers.training.layer` has in Python.
+/* A feed-forward layer cut over a mesh: the same as `roofline.training.layer` has in Python.
    tests/package/test_parity.py holds both together. SI units.
 
    cut = {peak (FLOP/s), bits (of an element), tensor (chips that split the width),

@@ -1,18 +1,18 @@
 /* One step of serving a language model, on one chip or on several with a fast network.
 
-   The same as `roofline_helpers.serving` has in Python; tests/package/test_parity.py holds both
+   The same as `roofline.serving` has in Python; tests/package/test_parity.py holds both
    together. Units and errors as in model.js.
 
-   Of `tables`:
-     tables.narrow      [dtype]: types of weights and cache beside the chip's 16-bit one
-     tables.counts      [number of chips] that are tried for a model
-     tables.stored      first letters of the tensors that stay in memory from step to step
-     tables.handed      [tensor]: what a layer leaves to the next one
-     tables.models      {key: {name, layers, d_model, heads, kv_heads, head_dim, d_ff, vocabulary, experts: {count, active, d_ff} or null, …}}
-     tables.strategies  {fusion: [{ops: [name], count: "once"|"layers"|"between", keep: [tensor]}]};
+   `servingTables`, a constant that stands before this file (labs/javascript.py writes it):
+     servingTables.narrow      [dtype]: types of weights and cache beside the chip's 16-bit one
+     servingTables.costs       {operation: FLOPs an element} beside those of model.js
+     servingTables.stored      first letters of the tensors that stay in memory from step to step
+     servingTables.handed      [tensor]: what a layer leaves to the next one
+     servingTables.models      {key: {name, layers, d_model, heads, kv_heads, head_dim, d_ff, vocabulary, experts: {count, active, d_ff} or null, …}}
+     servingTables.strategies  {fusion: [{ops: [name], count: "once"|"layers"|"between", keep: [tensor]}]};
                          without a count "layers"
-     tables.split       those that are others on several chips
-     of a chip, sums    {number of chips: [published, reached]}, each a list of [seconds, seconds a
+     servingTables.split       those that are others on several chips
+     servingTables.sums        {chip: {number of chips: [published, reached]}, each a list of [seconds, seconds a
                          byte]: an all-reduce takes the least of these lines
 
    serving.types(chip)                    [dtype] that its weights and its cache can have
@@ -41,10 +41,46 @@
 const serving = (() => {
   "use strict";
 
-  const { need, oneOf, whole, sum, nbytes, cost, work, chip, roof, time } = model;
-  const { matmul, elementwise, rowwise, fuse, resident } = model;
+  const { need, oneOf, whole, sum, nbytes, work, chip, roof, time } = model;
+  const { matmul, elementwise, rowwise, fuse } = model;
 
-  const counts = (given) => [1, ...Object.keys(chip(given).sums).map(Number)];
+  // Tensors that several kernels need stay on the chip from the first to the last, as far as there is
+  // room: the smallest get it first. `onward` are read by what runs next, `travels` never stay
+  const resident = (jobs, capacity, onward = [], travels = []) => {
+    const tensors = {};
+    jobs.forEach((job, at) => {
+      for (const [group, made] of [["reads", false], ["writes", true]]) {
+        for (const [name, size] of Object.entries(job[group])) {
+          const each = (tensors[name] ??= { name, size, first: at, made, uses: 0 });
+          each.size = Math.max(each.size, size);
+          each.last = at;
+          each.uses += 1;
+        }
+      }
+    });
+    for (const name of onward) {
+      tensors[name].last = jobs.length - 1;
+      tensors[name].uses += 1;
+    }
+    const used = jobs.map(() => 0);
+    const chosen = new Set();
+    for (const each of Object.values(tensors).sort((a, b) => a.size - b.size || a.first - b.first)) {
+      const free = used.slice(each.first, each.last + 1).every((n) => n + each.size <= capacity);
+      if (each.uses < 2 || !free || travels.includes(each.name)) continue;
+      chosen.add(each.name);
+      for (let at = each.first; at <= each.last; at += 1) used[at] += each.size;
+    }
+    const enters = (name, at) => !chosen.has(name) || (!tensors[name].made && tensors[name].first === at);
+    return jobs.map((job, at) => {
+      const only = (group, test) => Object.fromEntries(Object.entries(job[group]).filter(([name]) => test(name)));
+      const reads = only("reads", (name) => enters(name, at));
+      return work(job.name, reads, only("writes", (name) => !chosen.has(name)), job);
+    });
+  };
+
+  const cost = (op) => servingTables.costs[op] ?? model.cost(op);
+
+  const counts = (given) => [1, ...Object.keys(servingTables.sums[chip(given).key]).map(Number)];
 
   // One chip's part of a model: heads and widths are split, what passes on is whole
   const share = (s) => {
@@ -54,12 +90,12 @@ const serving = (() => {
     return { ...whole, experts, ...Object.fromEntries(Object.entries({ heads, kv_heads, d_ff, vocabulary }).map(part)) };
   };
 
-  const types = (given) => [chip(given).half, ...tables.narrow];
+  const types = (given) => [chip(given).half, ...servingTables.narrow];
 
   // Narrow weights alone go with every chip, narrow activations need its peak
   const formats = (given) => {
     const { half, matrix } = chip(given);
-    const both = tables.narrow.filter((dtype) => tables.bits[dtype] === 8 && dtype in matrix);
+    const both = servingTables.narrow.filter((dtype) => tables.bits[dtype] === 8 && dtype in matrix);
     return [
       ...types(given).map((weights) => ({ weights, activations: half })),
       ...both.map((dtype) => ({ weights: dtype, activations: dtype })),
@@ -79,13 +115,13 @@ const serving = (() => {
     );
     oneOf("type of cache", cache, types(on));
     oneOf("phase", phase, ["decode", "prefill"]);
-    oneOf("fusion", fusion, Object.keys(tables.strategies));
+    oneOf("fusion", fusion, Object.keys(servingTables.strategies));
     oneOf("attention", attention, ["naive", "flash"]);
     whole("batch", batch);
     whole("context", context);
     need(reserve >= 0 && reserve < 1, "reserve must be a share of the memory, from 0 to below 1");
     oneOf(`number of ${on.name}`, chips, counts(on));
-    const of = tables.models[oneOf("model", served, Object.keys(tables.models))];
+    const of = servingTables.models[oneOf("model", served, Object.keys(servingTables.models))];
     const asked = { chips, model: of, phase, batch, context, weights, activations, cache, fusion, attention };
     return { chip: on, ...asked, reached, floor, resident: stays, reserve, narrow };
   };
@@ -181,7 +217,7 @@ const serving = (() => {
 
     // The strategy's kernels: one whose first operation is missing is not there at all
     const runs = { once: 1, layers, between: layers - 1 };
-    return ((s.chips > 1 && tables.split[s.fusion]) || tables.strategies[s.fusion])
+    return ((s.chips > 1 && servingTables.split[s.fusion]) || servingTables.strategies[s.fusion])
       .filter((kernel) => kernel.ops[0] in ops)
       .map(({ ops: all, count = "layers", keep }) => {
         const present = all.filter((op) => op in ops);
@@ -196,7 +232,7 @@ const serving = (() => {
     const spans = {};
     jobs.forEach((job, i) => {
       for (const [tensor, n] of [...Object.entries(job.reads), ...Object.entries(job.writes)]) {
-        if (tables.stored.includes(tensor[0])) continue;
+        if (servingTables.stored.includes(tensor[0])) continue;
         const span = (spans[tensor] ??= { n: 0, first: i });
         span.n = Math.max(span.n, n);
         span.last = i;
@@ -210,8 +246,8 @@ const serving = (() => {
   const staying = (s, jobs) => {
     if (!s.resident) return jobs;
     const names = jobs.flatMap((job) => [...Object.keys(job.reads), ...Object.keys(job.writes)]);
-    const onward = tables.handed.filter((name) => jobs.some((job) => name in job.writes));
-    const stay = resident(jobs, s.chip.inside, onward, names.filter((name) => tables.stored.includes(name[0])));
+    const onward = servingTables.handed.filter((name) => jobs.some((job) => name in job.writes));
+    const stay = resident(jobs, s.chip.inside, onward, names.filter((name) => servingTables.stored.includes(name[0])));
     return jobs.map(({ ops, count, name }, i) => ({ ...stay[i], ops, count, name }));
   };
 
@@ -232,7 +268,7 @@ const serving = (() => {
   const exchange = (s) => {
     if (s.chips === 1) return null;
     const bytes = nbytes(s.batch * (s.phase === "decode" ? 1 : s.context) * s.model.d_model, s.chip.half);
-    const lines = s.chip.sums[s.chips][Number(s.reached)];
+    const lines = servingTables.sums[s.chip.key][s.chips][Number(s.reached)];
     const least = Math.min(...lines.map(([start, each]) => start + each * bytes));
     const [count, seconds] = [2 * s.model.layers, Math.max(least, (s.floor && s.chip.floor) || 0)];
     return { count, bytes, seconds, total: count * seconds };

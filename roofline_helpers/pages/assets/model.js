@@ -4,14 +4,13 @@
    data; tests/package/test_parity.py holds both together. Nothing here knows the page.
    SI units: FLOP/s, byte/s, seconds, bytes. A bad argument throws a RangeError.
 
-   `tables`, a constant that stands before this file (Python's `serving.script()` is both), has what
-   Python knows already, so that nothing is typed twice:
+   `tables`, a constant that stands before this file, has what Python knows already, so that nothing is
+   typed twice (pages/instruments.py writes it):
      tables.bits        {dtype: bits per element}
      tables.costs       {operation: {element: FLOPs, row: FLOPs}}
      tables.chips       [{key, name, vendor, kind, half, matrix: {dtype: FLOP/s},
                           vector: {dtype: FLOP/s}, bandwidth, capacity, inside: bytes on the chip,
-                          floor: seconds or null, reached: {matrix, vector, bandwidth or null}, …}]
-     and what serving.js says
+                          floor: seconds or null, reached: {matrix, vector, bandwidth or null}}]
 
    model.chip(key)                      a chip of the table; wherever a chip is asked for, its key does
    model.roof(chip, dtype, unit, reached)  {name, peak, bandwidth, vector, floor, ridge}; unit "matrix"|"vector"|
@@ -23,7 +22,6 @@
    model.elementwise(n, reads, writes, flops, dtype)  reads, writes: {tensor: dtype}
    model.rowwise(op, rows, columns, dtype, {x, y, parameters})  op: "rmsnorm", "layernorm", "softmax"
    model.fuse(works, keep), model.total(works)     work
-   model.resident(works, capacity, onward, travels)  [work]: what fits between them stays on the chip
      work = {name, reads: {tensor: bytes}, writes: {tensor: bytes}, matrix, vector (FLOPs),
              dtype, flops, bytes, intensity}
    model.firstComputeBound(roof, dtype)  the first N of a square N×N×N product at or above the ridge
@@ -141,40 +139,6 @@ const model = (() => {
     });
   };
 
-  // Tensors that several kernels need stay on the chip from the first to the last, as far as there is
-  // room: the smallest get it first. `onward` are read by what runs next, `travels` never stay
-  const resident = (jobs, capacity, onward = [], travels = []) => {
-    const tensors = {};
-    jobs.forEach((job, at) => {
-      for (const [group, made] of [["reads", false], ["writes", true]]) {
-        for (const [name, size] of Object.entries(job[group])) {
-          const each = (tensors[name] ??= { name, size, first: at, made, uses: 0 });
-          each.size = Math.max(each.size, size);
-          each.last = at;
-          each.uses += 1;
-        }
-      }
-    });
-    for (const name of onward) {
-      tensors[name].last = jobs.length - 1;
-      tensors[name].uses += 1;
-    }
-    const used = jobs.map(() => 0);
-    const chosen = new Set();
-    for (const each of Object.values(tensors).sort((a, b) => a.size - b.size || a.first - b.first)) {
-      const free = used.slice(each.first, each.last + 1).every((n) => n + each.size <= capacity);
-      if (each.uses < 2 || !free || travels.includes(each.name)) continue;
-      chosen.add(each.name);
-      for (let at = each.first; at <= each.last; at += 1) used[at] += each.size;
-    }
-    const enters = (name, at) => !chosen.has(name) || (!tensors[name].made && tensors[name].first === at);
-    return jobs.map((job, at) => {
-      const only = (group, test) => Object.fromEntries(Object.entries(job[group]).filter(([name]) => test(name)));
-      const reads = only("reads", (name) => enters(name, at));
-      return work(job.name, reads, only("writes", (name) => !chosen.has(name)), job);
-    });
-  };
-
   const total = (jobs) => {
     const bytes = (group) => sum(jobs.flatMap((job) => Object.values(job[group])));
     const { matrix, vector, dtype } = fuse(jobs);
@@ -192,6 +156,6 @@ const model = (() => {
   return {
     need, oneOf, whole, sum, nbytes, cost, work,
     chip, roof, attainable, bound, time, mfu, efficiency,
-    matmul, elementwise, rowwise, fuse, resident, total, firstComputeBound,
+    matmul, elementwise, rowwise, fuse, total, firstComputeBound,
   };
 })();

@@ -1,25 +1,84 @@
-"""Instruments: any kernel, chips, matmuls, the chain, a sharded layer, a reader's own kernel."""
+"""Instruments on the page: any kernel, chips, matmuls, the chain, a reader's own kernel.
+
+They compute in JavaScript what `roofline_helpers` computes in Python: `assets/model.js` and
+`verdicts.js` hold the model, with chips and costs from here, and tests hold both together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import Any
 
 from markupsafe import Markup
 
-from roofline import network, training
-from roofline.labs.javascript import LAB
-from roofline.network import Topology
 from roofline_helpers import verdicts, work
+from roofline_helpers.chips import Chip, Figure, all_chips
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadValue, name_of, shown
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import si, significant, table, table_html
 from roofline_helpers.measured import laws_of
-from roofline_helpers.pages.element import Element, fragment
+from roofline_helpers.pages.element import ASK, Bundle, Element, fragment, to_json
 from roofline_helpers.roofline import Roofline
+from roofline_helpers.work import operations
 
-# --- Shared by instruments and labs: elements and number formats ---------------------------------
+# --- The model in JavaScript: its data and its scripts -------------------------------------------
+
+
+def tables() -> dict[str, Any]:
+    """Return the data of assets/model.js: data types, FLOPs of operations, chips."""
+    costs = {
+        op: {"element": flops, "row": operations.ROW_COSTS.get(op, (0, 0))[0]}
+        for op, (flops, _) in operations.COSTS.items()
+    }
+    scaled = work.naive_attention(1, 1)[1].vector_flops
+    costs["scale+softmax"] = {"element": int(scaled), "row": 0}
+    return {
+        "bits": dict(BITS),
+        "costs": costs,
+        "chips": [_chip_data(chip) for chip in all_chips()],
+    }
+
+
+def _chip_data(chip: Chip) -> dict[str, Any]:
+    def plain(figures: Mapping[str, Figure]) -> dict[str, float]:
+        return {name: figure.value for name, figure in figures.items()}
+
+    fastest = chip.reached.stream()
+    return {
+        **{name: getattr(chip, name) for name in ("key", "name", "vendor", "kind", "half")},
+        "matrix": plain(chip.matrix),
+        "vector": plain(chip.vector),
+        "bandwidth": chip.roofline(chip.half).bandwidth,
+        "capacity": chip.memory["hbm"].capacity.value,
+        "inside": chip.on_chip[1],
+        "floor": chip.floor and chip.floor.value,
+        "reached": {
+            "matrix": plain(chip.reached.matrix),
+            "vector": plain(chip.reached.vector),
+            "bandwidth": fastest and fastest.value,
+        },
+    }
+
+
+def model_script() -> str:
+    """Return the model in JavaScript: a constant `tables`, then assets/model.js."""
+    return f"const tables = {to_json(tables())};\n{_asset('model')}"
+
+
+def _asset(name: str) -> str:
+    folder = resources.files("roofline_helpers") / "pages/assets"
+    return (folder / f"{name}.js").read_text("utf-8")
+
+
+def _scripts() -> list[str]:
+    return [model_script(), *(_asset(name) for name in ("verdicts", "chart", "instruments"))]
+
+
+INSTRUMENT = Bundle("instrument", _scripts, after=ASK)
+"""The scripts of instruments."""
+
+# --- Elements and number formats, also for labs -------------------------------------------------
 
 
 def instrument(
@@ -29,6 +88,7 @@ def instrument(
     plain: str,
     rows: Sequence[Mapping[str, Any]],
     key: str = "",
+    bundle: Bundle = INSTRUMENT,
     **more: Any,
 ) -> Element:
     """Return an instrument: its starting values, and text and table as the fallback.
@@ -38,7 +98,7 @@ def instrument(
     data = {"key": key or kind, "title": title, "start": dict(start)} | more
     listed = Markup(table_html(table(rows)))
     fallback = fragment("instrument", title, plain, listed)
-    return Element(kind, data, str(fallback), plain, bundle=LAB)
+    return Element(kind, data, str(fallback), plain, bundle=bundle)
 
 
 def first_compute_bound(roof: Roofline, dtype: str) -> int:
@@ -76,13 +136,6 @@ def rate(flops: float) -> str:
 def percent(share: float) -> str:
     """Return a share as a percentage of two digits, "100%" for all of it."""
     return f"{significant(100 * share, 2 if share < 0.995 else 3)}%"
-
-
-def lab(kind: str, data: Mapping[str, Any], predict: Element) -> Element:
-    """Return a lab, with story, question and equations as the fallback."""
-    parts = (Markup(predict.fallback), "\n".join(data["equations"]))
-    plain = "\n".join([*data["story"], predict.plain])
-    return Element(kind, data, str(fragment("lab", data["story"], *parts)), plain, bundle=LAB)
 
 
 # --- Four instruments: any kernel, one matmul on several chips, any matmul, the chain ------------
@@ -256,114 +309,6 @@ def start_of(chip: str) -> tuple[dict[str, Any], Roofline]:
     """Return the starting values of all instruments, a chip and its 16-bit type, and their roof."""
     wanted = chip_of(chip)
     return {"chip": wanted.key, "dtype": wanted.half}, wanted.roofline(wanted.half)
-
-
-# --- An instrument: a layer sharded over a slice, and the network's roof over it -----------------
-
-SLICES: Mapping[str, Any] = {
-    "v5e": "16x16",
-    "v5p": "4x4x4",
-    "v6e": "16x16",
-    "v7x": "4x4x4",
-    "h100": 8,
-    "h200": 8,
-    "b200": 8,
-}
-"""The choices of the instrument: a slice or a host of each chip."""
-
-D_MODEL, D_FF = 8192, 28672
-DTYPE = "bf16"
-
-
-def sharding(chip: str = "v5e", tensor: int = 1, tokens: int = 256) -> Element:
-    """Return an instrument: a feed-forward layer sharded over a slice, under the network's roof.
-
-    It shows attainable FLOP/s and the bound over tokens per chip, in bf16, at published ceilings
-    and without latencies, as `training.layer`. The layer's other width is 8192, which doesn't
-    change the bound.
-
-    Parameters
-    ----------
-    chip : str
-        One of `SLICES`.
-    tensor : int
-        Chips that split the width, a power of two; the others share the weights.
-    tokens : int
-        Tokens per chip.
-
-    Raises
-    ------
-    BadValue, UnknownName
-        No such chip; a number of chips that doesn't divide the slice.
-
-    Examples
-    --------
-    >>> sharding("v5e").kind
-    'sharding'
-    """
-    name = name_of("chip", chip, SLICES)
-    place = network.topology(name, SLICES[name])
-    if tensor not in _shardings(place):
-        raise BadValue(f"tensor must be one of {_shardings(place)}, got {shown(tensor)}")
-    rows = [_row(place, ways, tokens, D_FF) for ways in _shardings(place)]
-    at = rows[_shardings(place).index(tensor)]
-    plain = (
-        f"{place.chips} {place.chip.name}, {at['mesh']}, {tokens} tokens a chip, width {D_FF}: "
-        f"bound by {at['bound']}, at most {at['of the peak']} of the peak"
-    )
-    start = {"chip": name, "tensor": str(tensor), "tokens": tokens, "inner": D_FF}
-    places = {one: _place(network.topology(one, shape)) for one, shape in SLICES.items()}
-    title = "Drag until the roof breaks"
-    return instrument("sharding", title, start, plain, rows, places=places, model=D_MODEL)
-
-
-def _shardings(place: Topology) -> list[int]:
-    """Return the numbers of chips that can split the width: powers of two."""
-    return [2**power for power in range(place.chips.bit_length())]
-
-
-def _mesh(place: Topology, tensor: int) -> dict[str, Any]:
-    return place.mesh({"fsdp": place.chips // tensor, "tensor": tensor})
-
-
-def _row(place: Topology, tensor: int, tokens: int, d_ff: int) -> dict[str, Any]:
-    """Return a sharding's row of the fallback table."""
-    mesh = _mesh(place, tensor)
-    one = training.layer(place, mesh, tokens=tokens, d_model=D_MODEL, d_ff=d_ff)
-    return {
-        "mesh": f"{place.chips // tensor} FSDP × {tensor} tensor",
-        "matmuls": si(one.products, "s"),
-        "weights": si(one.gathers, "s"),
-        "sums": si(one.sums, "s"),
-        "bound": one.bound,
-        "of the peak": percent(one.products / one.seconds),
-    }
-
-
-def _place(place: Topology) -> dict[str, Any]:
-    """Return the script's data of a slice: see assets/network.js."""
-    shape = "×".join(str(n) for n in place.shape)
-    return {
-        "title": f"{place.chip.name.split()[1]}, {shape}",
-        "chips": place.chips,
-        "peak": place.chip.peak(DTYPE).value,
-        "bits": BITS[DTYPE],
-        "cuts": [_cut(place, tensor) for tensor in _shardings(place)],
-    }
-
-
-def _cut(place: Topology, tensor: int) -> dict[str, float]:
-    """Return a mesh, the seconds per byte of its exchanges, and whether they share links."""
-    mesh, many = _mesh(place, tensor), 2.0**30
-    gathered, split = network.all_gather(many, mesh["fsdp"]), mesh["tensor"]
-    back = network.reduce_scatter(many, split).transfer
-    return {
-        "fsdp": place.chips // tensor,
-        "tensor": tensor,
-        "gather": gathered.transfer / many,
-        "sums": (network.all_gather(many, split).transfer + back) / many,
-        "shared": network.axes.share_links(mesh["fsdp"], split),
-    }
 
 
 # --- The instrument for a reader's own kernel: counts, shapes, or the text of a compiled program -

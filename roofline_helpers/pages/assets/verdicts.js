@@ -1,4 +1,4 @@
-/* What bounds a kernel on a chip, and on what that depends: as `roofline_helpers.evidence.verdicts` says it,
+/* What bounds a kernel on a chip, and on what that depends: as `roofline_helpers.verdicts` says it,
    which tests/package/test_parity_verdicts.py holds it to. Pure functions over model.js.
 
    verdicts.counts(flops, bytes, dtype)             work, as model.js has it
