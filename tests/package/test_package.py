@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -132,6 +133,24 @@ def test_the_helpers_need_no_jax() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom) and "jax" in ast.unparse(node).split()
     ]
     assert heavy == []
+
+
+FIRST = (
+    "what-is-a-roofline",
+    "anatomy",
+    "hardware-comparison",
+    "arithmetic-intensity",
+    "fusion",
+    "misconceptions",
+)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_chapters_on_counting_import_the_helpers_alone(name: str) -> None:
+    cells = json.loads((books.ROOT / f"notebooks/{name}.ipynb").read_text("utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    imported = re.findall(r"^\s*(?:import|from) (roofline\w*)", code, re.MULTILINE)
+    assert set(imported) == {"roofline_helpers"}
 
 
 @pytest.mark.slow
