@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,10 @@ class SourceLine:
 
 # --- lines of code --------------------------------------------------------------------------------
 
-_CALLERS = re.compile(r"[/\\]roofline_helpers[/\\](xla|device)[/\\]")
-_OURS = re.compile(r"[/\\]roofline_helpers[/\\]")
+# The two packages, here and where another machine installed them
+_PACKAGES = rf"(?:{re.escape(str(Path(__file__).parents[2]))}|(?:site|dist)-packages)[/\\]"
+_CALLERS = re.compile(rf"{_PACKAGES}roofline[/\\](?:xla|diagnosis|measure)[/\\]")
+_OURS = re.compile(rf"{_PACKAGES}roofline(?:_helpers)?[/\\]")
 _LIBRARIES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]|^.*[/\\]lib[/\\]python3\.\d+[/\\]|^<")
 _CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input|^/tmp/ipython-input")
 _NUMBER = re.compile(r"((?:\w+_)?id|line)=(\d+)")

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import pytest
 
+import roofline
 from roofline import xla
-from roofline.xla.metadata import scope_of
+from roofline.xla.metadata import Frames, scope_of, source_of
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,31 @@ from roofline.xla.metadata import scope_of
 def test_scopes(op_name: str, scope: str, step: str, primitive: str) -> None:
     read = scope_of(op_name)
     assert (read.name, read.step, read.primitive) == (scope, step, primitive)
+
+
+def counting_file(*stack: str) -> str | None:
+    """Return the file that counts of a stack, innermost first."""
+    outermost_first = dict(enumerate(reversed(stack), 1))
+    tables = Frames(
+        files=outermost_first,
+        functions={},
+        locations={number: {"file_name_id": number, "line": 1} for number in outermost_first},
+        calls={
+            number: {"file_location_id": number, "parent_frame_id": number - 1}
+            for number in outermost_first
+        },
+    )
+    source = source_of(f"stack_frame_id={len(stack)}", tables)
+    return None if source is None else source.file
+
+
+@pytest.mark.parametrize("root", [str(Path(roofline.__file__).parents[1]), "/usr/site-packages"])
+def test_lines_of_these_packages_and_of_whoever_calls_analyze_are_not_the_reader_s(
+    root: str,
+) -> None:
+    kernel, lowering = f"{root}/roofline/kernels/flash.py", f"{root}/roofline/xla/lower.py"
+    assert counting_file(kernel, "/home/me/roofline/model.py", lowering) == "roofline/model.py"
+    assert counting_file(kernel, lowering, "/home/me/roofline/script.py") is None
 
 
 # --- live -----------------------------------------------------------------------------------------
