@@ -192,7 +192,7 @@ def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> l
     loops = {row.name for row in rows if row.kind == LOOP}
     seen = tuple(f"loop {name}{end}" for name in loops for end in (" (", ":"))
     each = [programs[name] for name in ran]
-    notes = [note for one in each for note in memory_notes(one.module, one.text, one.ledger.rows)]
+    notes = [note for one in each for note in memory_notes(one.module, one.ledger.rows)]
     notes += [note for one in each for note in one.ledger.notes]
     return list(dict.fromkeys(note for note in notes if not note.startswith(seen)))[:12]
 
@@ -534,8 +534,8 @@ class Task:
         if missing is not None:
             raise NoCompiler(missing)
         place = self.jit, topology or layout, self.turns, self.name
-        report = report_of(self.fn, self.arguments, known, *place)
-        program = Program(report.text, report.platform, calls=report.calls, turns=self.turns)
+        report, module = report_of(self.fn, self.arguments, known, *place)
+        program = Program(module, report.platform, calls=report.calls, turns=self.turns)
         floor = report.floor or 0.0
         notes = [
             "nothing ran: a row's seconds are those of its reached roof or, if they are longer, "

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from roofline import xla
-from roofline.xla.arrays import donated
 from roofline.xla.hlo import FREE, Computation, Instruction, Site
 from roofline.xla.pallas import PallasKernel
 
@@ -46,8 +45,8 @@ class Program:
 
     Parameters
     ----------
-    text : str
-        Its HLO text.
+    source : str or Module
+        Its HLO text, or what `xla.parse` read from it.
     platform : {"tpu", "gpu", "cpu"}
         Its target.
     wrapped : mapping of str to str
@@ -58,7 +57,7 @@ class Program:
         Trip counts of loops whose count it doesn't state, as in `xla.kernels`.
     """
 
-    text: str
+    source: str | xla.Module
     platform: str
     wrapped: Mapping[str, str] = field(default_factory=dict)
     calls: tuple[PallasKernel, ...] = ()
@@ -67,7 +66,7 @@ class Program:
     @cached_property
     def module(self) -> xla.Module:
         """The program as data."""
-        return xla.parse(self.text)
+        return xla.parse(self.source) if isinstance(self.source, str) else self.source
 
     @cached_property
     def ledger(self) -> xla.Ledger:
@@ -245,13 +244,6 @@ class Program:
 
     def _returned(self, where: Computation) -> Iterable[Value]:
         return [self.value(where, name) for name in where.results]
-
-    # -- arguments --------------------------------------------------------------------------------
-
-    @cached_property
-    def donated(self) -> Mapping[int, str]:
-        """Arguments whose memory a result takes over, by number, with the result's place."""
-        return donated(self.text)
 
 
 _CALLING = (

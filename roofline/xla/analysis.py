@@ -24,7 +24,7 @@ from roofline.xla.compiler import (
     read_executable,
 )
 from roofline.xla.display import compiled_by
-from roofline.xla.hlo import parse
+from roofline.xla.hlo import Module, parse
 from roofline.xla.ledger import kernels, with_axes
 from roofline.xla.lower import (
     Arguments,
@@ -229,11 +229,11 @@ def analyze(
     folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
     if record is not None and folder is not None:
         with refusal_recorded(record, known.key if known else "", folder):
-            report = report_of(*what)
+            report, _ = report_of(*what)
         write(folder / f"{record}.{report.target}.json", report.to_json())
         return report
     try:
-        report = report_of(*what)
+        report, _ = report_of(*what)
     except (CannotCompile, NoCompiler) as error:
         stored = find_record(record, known.key) if record and known and use == "auto" else None
         if stored is None:
@@ -334,8 +334,8 @@ def report_of(
     topology: str | None = None,
     turns: Mapping[str, int] | None = None,
     name: str | None = None,
-) -> Report:
-    """Compile a function for a chip (None: the device here), and return its report."""
+) -> tuple[Report, Module]:
+    """Compile a function for a chip (None: the device here); return its report and its program."""
     import jax
 
     started = time.perf_counter()
@@ -350,7 +350,7 @@ def report_of(
     platform, axes = lowered.platform, axes_of_mesh(mesh)
     module = parse(program.text)
     ledger = kernels(module, platform, turns=turns, calls=lowered.calls)
-    return Report(
+    report = Report(
         name=name,
         target=lowered.target,
         platform=platform,
@@ -358,7 +358,7 @@ def report_of(
         rows=tuple(with_axes(row, axes) for row in ledger.rows),
         notes=(
             *lost(lowered),
-            *memory_notes(module, program.text, ledger.rows),
+            *memory_notes(module, ledger.rows),
             *ledger.notes,
             *_notes(lowered),
         ),
@@ -374,6 +374,7 @@ def report_of(
         compiling=time.perf_counter() - started,
         text=program.text,
     )
+    return report, module
 
 
 def _given(

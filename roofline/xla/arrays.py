@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -18,27 +17,20 @@ LARGE = 2**27
 """Bytes from which on an array is called large."""
 
 
-def donated(text: str) -> dict[int, str]:
-    """Return the arguments whose memory a result takes over, by number, with the result's place."""
-    head = text[: text.find("\n")]
-    pairs = re.findall(r"\{([\d, ]*)\}: \((\d+), \{[\d, ]*\}, (?:may|must)-alias\)", head)
-    return {int(number): place for place, number in pairs}
-
-
-def memory_notes(module: Module, text: str, rows: Sequence[Row]) -> list[str]:
+def memory_notes(module: Module, rows: Sequence[Row]) -> list[str]:
     """Return notes on arguments that could be donated, and on an array that outgrows them all."""
-    arguments = {int(each.literal or 0): each for each in module.entry.parameters}
-    taken = donated(text)
+    arguments = {int(argument.literal or 0): argument for argument in module.entry.parameters}
     left = Counter(map(_kind, module.entry.root.shape.leaves))
-    for number in taken:
+    for number in module.donated:
         left[_kind(arguments[number].shape)] -= 1
     free = []
-    for number, each in arguments.items():
-        if number not in taken and not each.shape.is_scalar and left[_kind(each.shape)] > 0:
-            left[_kind(each.shape)] -= 1
-            free.append(each)
-    size, whole = (sum(each.shape.bytes for each in some) for some in (free, arguments.values()))
-    largest = max((each.shape.bytes for each in arguments.values()), default=0)
+    for number, argument in arguments.items():
+        kind = _kind(argument.shape)
+        if number not in module.donated and not argument.shape.is_scalar and left[kind] > 0:
+            left[kind] -= 1
+            free.append(argument)
+    size, whole = (sum(a.shape.bytes for a in group) for group in (free, arguments.values()))
+    largest = max((argument.shape.bytes for argument in arguments.values()), default=0)
     notes = _largest(module, rows, largest)
     if len(free) >= FEWEST and 10 * size > whole and size >= LARGE:
         first = free[0].op_name.replace("\\'", "'") or f"argument {free[0].literal}"
@@ -57,14 +49,18 @@ def _kind(shape: Shape) -> tuple[str, tuple[int, ...]]:
 
 def _largest(module: Module, rows: Sequence[Row], argument: int) -> list[str]:
     """Return a note on the largest array that a kernel writes, if no argument is half as large."""
-    by_name = {each.name: each for one in module.computations.values() for each in one.instructions}
-    made = [(leaf, row) for row in rows for leaf in results(by_name[row.name]).leaves]
-    if not made:
+    by_name = {
+        instruction.name: instruction
+        for computation in module.computations.values()
+        for instruction in computation.instructions
+    }
+    written = [(leaf, row) for row in rows for leaf in results(by_name[row.name]).leaves]
+    if not written:
         return []
-    shape, row = max(made, key=lambda pair: pair[0].bytes)
+    shape, row = max(written, key=lambda pair: pair[0].bytes)
     if shape.bytes < max(LARGE, 2 * argument):
         return []
-    times = sum(leaf.dims == shape.dims for leaf, _ in made)
+    times = sum(leaf.dims == shape.dims for leaf, _ in written)
     more = f", and {times - 1} more of its sizes" if times > 1 else ""
     wide = " or hold it in bfloat16" if shape.dtype == "f32" else ""
     where = f"at {row.source} " if row.source else ""

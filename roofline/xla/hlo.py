@@ -409,6 +409,9 @@ class Computation(Fields):
 class Module(Fields):
     r"""A compiled program.
 
+    `donated` are the arguments whose memory a result takes over, by number, with that result's
+    index.
+
     Examples
     --------
     >>> text = "HloModule t\nENTRY %m (x: f32[8]) -> f32[8] {\n  ROOT %x = f32[8] parameter(0)\n}"
@@ -421,6 +424,7 @@ class Module(Fields):
     entry: Computation
     partitions: int = 1
     frames: Frames = field(default_factory=lambda: frames(""))
+    donated: Mapping[int, str] = field(default_factory=dict)
 
     def called(self, each: Instruction, *attributes: str) -> list[Computation]:
         """Return the computations that these attributes of an instruction name."""
@@ -457,6 +461,7 @@ class Site:
             yield from Site(self.program, self.fused, part).parts()
 
 
+_DONATED = re.compile(r"\{([\d, ]*)\}: \((\d+), \{[\d, ]*\}, (?:may|must)-alias\)")
 _HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$")
 
 
@@ -510,6 +515,7 @@ def parse(text: str) -> Module:
         entry,
         int(partitions.group(1)) if partitions else 1,
         frames(text),
+        {int(number): index for index, number in _DONATED.findall(text.partition("\n")[0])},
     )
 
 

@@ -186,7 +186,7 @@ def test_memory_that_donation_saves_and_the_largest_array_are_named(
     text = STATE.replace("ALIASED", "input_output_alias={ {0}: (0, {}, may-alias) }, ")
     for program, said in ((STATE.replace("ALIASED", ""), "537 MB"), (text, "403 MB")):
         module = parse(program)
-        (note,) = memory_notes(module, program, kernels(module, "gpu").rows)
+        (note,) = memory_notes(module, kernels(module, "gpu").rows)
         assert note.startswith(said)
 
 

@@ -69,7 +69,7 @@ def test_rows_of_a_trace_add_up_to_its_runs(scan: Explanation) -> None:
 def test_only_programs_that_ran_say_which_peaks_count(traces: Path) -> None:
     trace = read_trace(traces / "h200-scan.xplane.pb")
     ran = {name: each for name, each in programs_in(trace).items() if "stacked" in name}
-    text = ran["jit_stacked"].text.replace("bf16", "f32")
+    text = ran["jit_stacked"].source.replace("bf16", "f32")
     other = {name: Program(text, "gpu") for name in ("jit_other", "jit_other(9)")}
     assert dtypes({**ran, **other}, trace) == ["bf16"]
     assert dtypes({**ran, "jit_stacked": Program(text, "gpu")}, trace) == ["bf16", "fp32"]

@@ -118,7 +118,7 @@ def _could_be_donated(program: Program, name: str) -> bool:
         return False
     results = {(leaf.dtype, leaf.dims) for leaf in where.root.shape.leaves}
     return any(
-        value.index not in program.donated
+        value.index not in program.module.donated
         and (value.shape.dtype, value.shape.dims) in results
         and not (program.returned(name) and not program.readers.get(name))
         for value in program.arguments(name)
@@ -242,7 +242,7 @@ def whole_updates(case: Case) -> Claims:
         if update is None:
             continue
         size = update.instruction.shape.bytes
-        values = (v for v in program.arguments(row.name) if v.index not in program.donated)
+        values = (v for v in program.arguments(row.name) if v.index not in program.module.donated)
         value = next((v for v in values if v.shape.bytes == size), None)
         small = update.operands[1].bytes
         written = row.kernel.written_bytes
