@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import inspect
 import re
@@ -58,3 +59,10 @@ def test_no_property_s_first_line_has_a_colon() -> None:
     }
     assert len(told) > 100
     assert [name for name, line in told.items() if ": " in line] == []
+
+
+def test_the_first_page_s_examples_say_what_they_print() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGES[0].read_text("utf-8"), re.M | re.S)
+    examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "api.md", None, 0)
+    assert len(examples.examples) > 15
+    assert doctest.DocTestRunner().run(examples).failed == 0
