@@ -216,7 +216,7 @@ def _worst(one: PublishedStep | PublishedDecode) -> str:
     """Return a paragraph on why a row is far off, after what is known of it."""
     its: Any = frame().loc[one.key]
     return (
-        f"**[{one.key}]({one.url})**, {one.model.name} in {one.dtype} on {one.place.chips} "
+        f"**[{one.key}]({one.url})**, {one.model.name} in {one.dtype} on {one.topology.chips} "
         f"{one.chip}: published {rh.si(one.seconds, 's')}, predicted "
         f"{rh.si(its['law s'], 's')}, {percent(its['error'])}%. The prediction is "
         f"{', '.join(_listed(waterfall(one)))}. {' '.join(one.why.split())}"

@@ -520,7 +520,7 @@ def _reflection(today: serving.ServingStep) -> Element:
     changed = {
         "cache": today.but(cache="fp8"),
         "fused": today.but(fusion="epilogue", attention="flash"),
-        "tuned": today.but(place=faster),
+        "tuned": today.but(hardware=faster),
         "narrow": today.but(weights="int4"),
         "batch": today.but(batch=64),
     }

@@ -122,7 +122,7 @@ class Transfer:
     """
 
     role: str
-    what: str
+    purpose: str
     count: float
     collective: Collective
     hidden: bool = False

@@ -140,7 +140,42 @@ class Topology(Facts):
             )
             for name, value in axes.items()
         }
-        axes_of(each for group in laid.values() for each in group)
+        axes_of(axis for group in laid.values() for axis in group)
+        return laid
+
+    def mesh_of_roles(
+        self, mesh: Any, roles: Sequence[str], most: Mapping[str, tuple[int, str]], model: str
+    ) -> dict[str, tuple[Axis, ...]]:
+        """Return the axes of each role of a mesh that uses every member.
+
+        Parameters
+        ----------
+        mesh : mapping of str to int or to axes
+            As `mesh` takes it, with roles as names.
+        roles : sequence of str
+            All roles, from the slowest links to the fastest.
+        most : mapping of str to (int, str)
+            The most parts into which each role can split the model, and the name of the parts.
+        model : str
+            Its name, for the error.
+
+        Raises
+        ------
+        BadType, BadValue, UnknownName
+            As `mesh`; no such role; members left out; more devices than there is to split.
+        """
+        if not isinstance(mesh, Mapping):
+            raise BadType(f"mesh must be a mapping of roles to sizes or axes, got {shown(mesh)}")
+        asked = {name_of("role of a mesh axis", role, roles): size for role, size in mesh.items()}
+        laid = self.mesh({role: asked[role] for role in roles if role in asked})
+        size = {role: math.prod(axis.size for axis in axes) for role, axes in laid.items()}
+        if math.prod(size.values()) != self.members:
+            raise BadValue(f"the mesh must use all {self.members} members of {self!r}")
+        for role, (largest, parts) in most.items():
+            if size.get(role, 1) > largest:
+                raise BadValue(
+                    f"{role} parallelism over {size[role]} devices: {model} has {largest} {parts}"
+                )
         return laid
 
 
@@ -260,48 +295,12 @@ def usual_layout(chip: Chip, chips: int) -> str:
     return "x".join(str(n) for n in shape)
 
 
-def place_of(place: Any) -> Any:
-    """Return the topology of a cloud's name of a slice; any other place as it is."""
-    return place if slice_of(place)[1] is None else topology(place)
-
-
-def axes_of_roles(
-    place: Any, mesh: Any, roles: Sequence[str], most: Mapping[str, tuple[int, str]], model: str
-) -> dict[str, tuple[Axis, ...]]:
-    """Return the axes of each role of a mesh that uses every member of a topology.
-
-    Parameters
-    ----------
-    place : Topology
-    mesh : mapping of str to int or to axes
-        As `Topology.mesh` takes it, with roles as names.
-    roles : sequence of str
-        All roles, from the slowest links to the fastest.
-    most : mapping of str to (int, str)
-        The most parts into which each role can split the model, and the name of the parts.
-    model : str
-        Its name, for the error.
-
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        Not a topology; no such role; members left out; more devices than there is to split.
-    """
-    if not isinstance(place, Topology):
-        raise BadType(f"place must be a topology (network.topology), got {shown(place)}")
-    if not isinstance(mesh, Mapping):
-        raise BadType(f"mesh must be a mapping of roles to sizes or axes, got {shown(mesh)}")
-    asked = {name_of("role of a mesh axis", role, roles): size for role, size in mesh.items()}
-    laid = place.mesh({role: asked[role] for role in roles if role in asked})
-    size = {role: math.prod(axis.size for axis in axes) for role, axes in laid.items()}
-    if math.prod(size.values()) != place.members:
-        raise BadValue(f"the mesh must use all {place.members} members of {place!r}")
-    for role, (largest, what) in most.items():
-        if size.get(role, 1) > largest:
-            raise BadValue(
-                f"{role} parallelism over {size[role]} devices: {model} has {largest} {what}"
-            )
-    return laid
+def topology_of(hardware: Any) -> Topology | None:
+    """Return a topology, given as it is or by a cloud's name of a slice; None for all else."""
+    if isinstance(hardware, Topology):
+        return hardware
+    chip, layout = slice_of(hardware)
+    return topology(chip, layout) if layout else None
 
 
 @cache
@@ -347,7 +346,7 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
         return (Protocol(rate * reached["efficiency"], hop, begin),)
     library = _data()["published"][link]
     own = {"startup": begin, **reached, **library, **library.get(chip.key, {})}
-    exchange, later = (reached[f"{what}_startup"] - begin for what in ("exchange", "bulk"))
+    exchange, later = (reached[f"{load}_startup"] - begin for load in ("exchange", "bulk"))
     large = rate * own["efficiency"]
     few = own["small_rate"] / (float(chip_of("h100").links[link]) * library["efficiency"])
     share = chip.roofline(chip.half).bandwidth * own["own_share"]

@@ -112,7 +112,7 @@ def exchanges(s: ServingSetting) -> Iterator[Transfer]:
     model = s.model
     if s.widths > 1:
         roles = reversed(ROLES[2:])
-        split = [axis for role in roles for axis in s.axes.get(role, ())]
+        split = [axis for role in roles for axis in s.mesh.get(role, ())]
         nbytes = s.group_tokens * model.d_model * 2
         summed = network.all_reduce(nbytes, split, algorithm="custom")
         yield Transfer("width", "sums of attention and feed-forward", model.sums, summed)
@@ -120,11 +120,11 @@ def exchanges(s: ServingSetting) -> Iterator[Transfer]:
     if s.size("expert") > 1 and model.experts:
         sent = model.experts.inner or model.d_model
         routed = s.tokens / s.size("data", "expert") * sent / s.widths
-        active, over = model.experts.active, s.axes["expert"]
+        active, over = model.experts.active, s.mesh["expert"]
         moved = network.all_to_all(2 * routed * active * s.size("expert"), over)
         least = network.collectives.copies(routed * min(2.0, width(s.activations)), active, over)
-        what, count = "tokens to experts and back", 2 * model.expert_layers
-        yield Transfer("expert", what, count, moved, least=least)
+        purpose, count = "tokens to experts and back", 2 * model.expert_layers
+        yield Transfer("expert", purpose, count, moved, least=least)
 
 
 def _of_caches(s: ServingSetting) -> Iterator[Transfer]:
@@ -133,7 +133,7 @@ def _of_caches(s: ServingSetting) -> Iterator[Transfer]:
     if not layers:
         return
     cached = s.model.mixers(lambda mixer: mixer.cache_width) / layers
-    by_batch, by_position = (s.axes.get(role, ()) for role in ("batch", "context"))
+    by_batch, by_position = (s.mesh.get(role, ()) for role in ("batch", "context"))
     if s.phase == "prefill":
         if s.size("batch", "context") > 1:
             moved = left * cached * width(s.cache)

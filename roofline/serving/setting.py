@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
-from roofline.network import Axis, Topology, topology
+from roofline.network import Axis, Topology
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.checks import BadValue, name_of
 from roofline_helpers.common.dtypes import COMPUTED, computed_as, width
@@ -69,7 +68,7 @@ def types_of(model: Decoder, chip: Chip, given: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def stored_as(chip: Chip, what: str, given: Any) -> str:
+def stored_as(chip: Chip, part: str, given: Any) -> str:
     """Return the type of weights or of a cache: by default the chip's 16-bit one.
 
     Raises
@@ -80,7 +79,7 @@ def stored_as(chip: Chip, what: str, given: Any) -> str:
     types = (chip.half, *NARROW, *FOUR_BITS)
     if given is None:
         return chip.half
-    return name_of(f"type of {what} on {chip.name}", dtype_of(given), types)
+    return name_of(f"type of {part} on {chip.name}", dtype_of(given), types)
 
 
 def computed_in(chip: Chip, weights: str, given: Any) -> str:
@@ -145,8 +144,9 @@ class ServingSetting(Fields):
     """
 
     model: Decoder
-    place: Chip | Topology
-    mesh: Mapping[str, tuple[Axis, ...]] | None
+    topology: Topology
+    mesh: Mapping[str, tuple[Axis, ...]]
+    by_kernel: bool
     phase: str
     batch: int
     context: int
@@ -159,17 +159,34 @@ class ServingSetting(Fields):
     cache: str
     fusion: str = "pointwise"
     attention: str = "flash"
-    reached: bool = False
     law: bool = False
     floor: bool = True
     resident: bool = False
     reserve: float = 0.0
-    chips: int = 1
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `step` that give this setting."""
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        del given["topology"], given["by_kernel"]
+        given["reached"] = self.reached
+        if self.by_kernel:
+            return given | {"hardware": self.chip, "mesh": None, "chips": self.chips}
+        return given | {"hardware": self.topology, "chips": 1}
 
     @property
     def chip(self) -> Chip:
-        """The chip, or one of the slice's."""
-        return self.place.chip if isinstance(self.place, Topology) else self.place
+        """The chip, or one of several."""
+        return self.topology.chip
+
+    @property
+    def chips(self) -> int:
+        """The number of chips."""
+        return self.topology.chips
+
+    @property
+    def reached(self) -> bool:
+        """Whether ceilings are measured ones."""
+        return self.topology.ceilings == "reached"
 
     @property
     def half(self) -> str:
@@ -210,19 +227,9 @@ class ServingSetting(Fields):
 
     # --- devices on a mesh --------------------------------------------------------------------
 
-    @cached_property
-    def axes(self) -> Mapping[str, tuple[Axis, ...]]:
-        """Axes of each role; none on a single chip."""
-        if self.mesh is not None:
-            return self.mesh
-        if self.chips == 1:
-            return {}
-        ceilings = "reached" if self.reached else "published"
-        return {"tensor": topology(self.chip, self.chips, ceilings=ceilings).fast}
-
     def size(self, *roles: str) -> int:
         """Return the number of devices along these roles."""
-        return math.prod(axis.size for role in roles for axis in self.axes.get(role, ()))
+        return math.prod(axis.size for role in roles for axis in self.mesh.get(role, ()))
 
     def sequences(self, *roles: str) -> int:
         """Return the sequences per device if they are split over these roles.

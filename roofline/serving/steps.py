@@ -16,7 +16,7 @@ from roofline.configurations import model as model_of
 from roofline.network import Axis, Topology
 from roofline.network.collectives import Transfer
 from roofline.network.measured import by_law
-from roofline.network.topology import axes_of_roles, place_of
+from roofline.network.topology import topology_of
 from roofline.serving.groups import exchanges, groups, weight_bytes
 from roofline.serving.operations import Job, jobs, stored
 from roofline.serving.setting import (
@@ -29,7 +29,7 @@ from roofline.serving.setting import (
     types_of,
 )
 from roofline.serving.strategies import STRATEGIES
-from roofline.serving.tensor_parallel import chip_counts, together
+from roofline.serving.tensor_parallel import chip_counts, host
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
@@ -103,12 +103,22 @@ class Footprint:
     @property
     def total(self) -> float:
         """Bytes needed."""
-        return self.weights + self.cache + self.activations
+        return self.weights + self.per_batch
+
+    @property
+    def per_batch(self) -> float:
+        """Bytes that are proportional to the batch."""
+        return self.cache + self.activations
+
+    @property
+    def for_sequences(self) -> float:
+        """Bytes that weights and the runtime leave; negative: bytes missing."""
+        return self.capacity - self.reserve - self.weights
 
     @property
     def room(self) -> float:
         """Bytes left over; negative: bytes missing."""
-        return self.capacity - self.reserve - self.total
+        return self.for_sequences - self.per_batch
 
     @property
     def fits(self) -> bool:
@@ -137,8 +147,8 @@ class ServingStep(Facts):
 
     def _title(self) -> str:
         s = self.setting
-        where = s.place._title() if isinstance(s.place, Topology) else f"{s.chips} {s.chip.name}"
-        return f"{s.model.name}, {s.phase} of {s.batch} × {s.context:,} on {where}"
+        devices = f"{s.chips} {s.chip.name}" if s.by_kernel else s.topology._title()
+        return f"{s.model.name}, {s.phase} of {s.batch} × {s.context:,} on {devices}"
 
     def _facts(self) -> dict[str, str]:
         room = "fits" if self.fits else "doesn't fit"
@@ -172,7 +182,7 @@ class ServingStep(Facts):
         are of one run, `total` of all. `law`, if there is one, replaces the roof's time.
         """
         s = self.setting
-        found = groups(s) if s.mesh is not None else jobs(s)
+        found = jobs(s) if s.by_kernel else groups(s)
         roofs = {
             dtype: s.chip.roofline(dtype, reached=s.reached)
             for dtype in {job.work.dtype for job in found}
@@ -199,11 +209,8 @@ class ServingStep(Facts):
         """
         s = self.setting
         capacity = s.chip.memory["hbm"].capacity.value
-        if s.mesh is not None:
-            weights, alive = weight_bytes(s), 0
-        else:
-            weights = s.share.weights_bytes(s.weights, s.vocabulary)
-            alive = _peak_live_bytes([job.work for job in self._jobs_off_chip])
+        weights = s.share.weights_bytes(s.weights, s.vocabulary) if s.by_kernel else weight_bytes(s)
+        alive = _peak_live_bytes([job.work for job in self._jobs_off_chip]) if s.by_kernel else 0
         return Footprint(weights, s.cache_bytes, alive, capacity, s.reserve * capacity)
 
     @property
@@ -213,12 +220,14 @@ class ServingStep(Facts):
 
     @cached_property
     def exchanges(self) -> tuple[Transfer, ...]:
-        """The exchanges between devices – each has `role`, `what`, `count`, `collective`."""
+        """The exchanges between devices – each has `role`, `purpose`, `count`, `collective`."""
         s = self.setting
         found = tuple(exchanges(s))
         if not s.law:
             return found
-        return tuple(replace(each, collective=by_law(each.collective, s.chip)) for each in found)
+        return tuple(
+            replace(transfer, collective=by_law(transfer.collective, s.chip)) for transfer in found
+        )
 
     @property
     def comms(self) -> float:
@@ -291,17 +300,17 @@ class ServingStep(Facts):
     def but(self, **changes: Any) -> ServingStep:
         """Return the same step in the same layout with other arguments of `step`.
 
-        With another `place`, the layout is `mesh`, or the fastest.
+        On other `hardware`, the layout is `mesh`, or the fastest.
 
         Raises
         ------
         BadType, BadValue, UnknownName
             As `step`; also no such argument.
         """
-        now = {name: getattr(self.setting, name) for name in ServingSetting.__dataclass_fields__}
+        now = self.setting.arguments()
         new = {name_of("argument of step", name, now): value for name, value in changes.items()}
-        if "place" in new:
-            now["floor"] |= now["mesh"] is not None  # which a step on a mesh leaves out
+        if "hardware" in new:
+            now["floor"] |= not self.setting.by_kernel  # which a step on a topology leaves out
             now["mesh"] = None
         if "weights" in new:
             now["experts"] = now["projections"] = None
@@ -314,21 +323,21 @@ class ServingStep(Facts):
 
     def chip_of_verdict(self) -> Chip:
         """Return the chip that a verdict is for; raise BadValue if there are several."""
-        if self.setting.axes:
-            alone = "step.but(place=CHIP)" if self.setting.mesh else "step.but(chips=1)"
+        s = self.setting
+        if s.chips > 1 or not s.by_kernel:
+            alone = "step.but(chips=1)" if s.by_kernel else "step.but(hardware=CHIP)"
             raise BadValue(f"a verdict is for one chip, got {self!r}: give {alone}")
-        return self.setting.chip
+        return s.chip
 
     def kernels_under(self, scenario: Scenario, chip: Chip) -> list[Kernel]:
         """Return its kernels on a chip, under a verdict's ceilings and traffic."""
         reached, stays = scenario.ceilings == "reached", scenario.between == "stays"
-        return [*self.but(place=chip, reached=reached, floor=False, resident=stays).kernels]
+        return [*self.but(hardware=chip, reached=reached, floor=False, resident=stays).kernels]
 
     def largest_batch(self) -> int:
         """Return the largest batch that fits at this context; 0 if none does."""
-        one = self.but(batch=1).memory  # cache and activations are proportional to the batch
-        room = one.capacity - one.reserve - one.weights
-        most = max(0, math.floor(room / (one.cache + one.activations)))
+        memory = self.but(batch=1).memory
+        most = max(0, math.floor(memory.for_sequences / memory.per_batch))
         return most * self.setting.size("data", "expert", "batch")
 
     def largest_context(self) -> int:
@@ -342,7 +351,7 @@ class ServingStep(Facts):
         """Return the least number of chips, of `COUNTS`, on which it fits; 0 if none does."""
         s = self.setting
         counts = chip_counts(s.model, s.chip)
-        return next((n for n in counts if self.but(place=s.chip, chips=n).fits), 0)
+        return next((n for n in counts if self.but(hardware=s.chip, chips=n).fits), 0)
 
     def narrower(self) -> list[ServingStep]:
         """Return the steps with narrower weights or cache that fit, the smallest change first.
@@ -366,7 +375,7 @@ class ServingStep(Facts):
 
 def step(
     model: Decoder | str,
-    place: Any,
+    hardware: Any,
     mesh: Any = None,
     *,
     phase: str = "decode",
@@ -400,7 +409,7 @@ def step(
         As in `roofline_helpers.models.model`. If counted by kernel, it must have grouped queries
         over the whole context, and a feed-forward that is dense or has experts in each layer. The
         experts read are those that the step's tokens choose at random.
-    place : str, Chip, jax.Device or Topology
+    hardware : str, Chip, jax.Device or Topology
         A chip as `roofline_helpers.chip` takes it; or devices of `network.topology`, whose
         ceilings are those of compute and memory too. A slice may be given by its cloud name, as
         "v5p-64".
@@ -480,55 +489,54 @@ def step(
 
     A slice, with each matrix over all of its chips:
 
-    >>> place = network.topology("v5e", "4x2")
-    >>> kept = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
-    >>> one = step("llama-3-70b", place, {"tensor": 8}, batch=32, context=8192, **kept)
-    >>> f"{one.memory.total * 8 / 1e9:.0f} GB on 8 chips, {one.least_seconds * 1e3:.0f} ms at least"
+    >>> slice_ = network.topology("v5e", "4x2")
+    >>> types = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
+    >>> int8 = step("llama-3-70b", slice_, {"tensor": 8}, batch=32, context=8192, **types)
+    >>> memory, least = int8.memory.total * 8, int8.least_seconds
+    >>> f"{memory / 1e9:.0f} GB on 8 chips, {least * 1e3:.0f} ms at least"
     '114 GB on 8 chips, 17 ms at least'
     """
-    decoder, measured, place = model_of(model), flag("reached", reached), place_of(place)
-    on_mesh, several, laid = isinstance(place, Topology), 1, None
-    if on_mesh:
-        chip, measured = place.chip, place.ceilings == "reached"
-        laid = _laid({"data": place.members} if mesh is None else mesh, decoder, place)
-    elif mesh is None:
-        place = chip = chip_of(place)
-        several = together(_dense(decoder), chip, chips)
-    else:
-        raise BadType(f"a mesh is laid on a topology (network.topology), got {shown(place)}")
+    decoder, measured = model_of(model), flag("reached", reached)
+    topology = topology_of(hardware)
+    by_kernel = topology is None
+    if topology is None:
+        if mesh is not None:
+            raise BadType(f"a mesh needs a topology (network.topology), got {shown(hardware)}")
+        ceilings = "reached" if measured else "published"
+        topology = host(_dense(decoder), chip_of(hardware), chips, ceilings)
+        mesh = {"tensor": topology.axes}
     if phase != "prefill" and whole("new", new) > whole("context", context):
         raise BadValue(f"context has the step's own tokens too: new={new} of context={context}")
     kept = single("reserve", reserve, zero=True)
     if kept >= 1:
         raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")
     asked = dict(zip(TYPES, (weights, experts, projections, cache, activations), strict=True))
-    types = types_of(decoder, chip, asked)
-    if not on_mesh and {types["experts"], types["projections"]} != {types["weights"]}:
+    types = types_of(decoder, topology.chip, asked)
+    if by_kernel and {types["experts"], types["projections"]} != {types["weights"]}:
         raise BadValue(f"a step on one chip has weights of one type, got {types}: give a topology")
     setting = ServingSetting(
         model=decoder,
-        place=place,
-        mesh=laid,
+        topology=topology,
+        mesh={} if mesh is None else _laid(mesh, decoder, topology),
+        by_kernel=by_kernel,
         phase=name_of("phase", phase, PHASES),
         batch=whole("batch", batch),
         context=whole("context", context),
         new=whole("new", new),
         **types,
-        vocabulary=stored_as(chip, "vocabulary", vocabulary),
+        vocabulary=stored_as(topology.chip, "vocabulary", vocabulary),
         fusion=name_of("fusion", fusion, STRATEGIES),
         attention=name_of("attention", attention, ATTENTION),
-        reached=measured,
         law=flag("law", law),
-        floor=flag("floor", floor) and not on_mesh,
+        floor=flag("floor", floor) and by_kernel,
         resident=flag("resident", resident),
         reserve=kept,
-        chips=several,
     )
-    if on_mesh:
-        _refuse_kernels_only(setting, chips, reached)
+    if not by_kernel:
+        _refuse_kernels_only(setting, chips, measured)
     if phase == "prefill":
         decoder.attention_flops(context)  # refuses what isn't priced over a whole sequence
-    return ServingStep(setting) if mesh is not None or not on_mesh else _fastest(setting)
+    return _fastest(setting) if mesh is None else ServingStep(setting)
 
 
 def _refuse_kernels_only(s: ServingSetting, chips: Any, reached: bool) -> None:
@@ -543,11 +551,11 @@ def _refuse_kernels_only(s: ServingSetting, chips: Any, reached: bool) -> None:
         raise BadValue("reached=True is for one chip: give network.topology(…, ceilings='reached')")
 
 
-def _laid(mesh: Any, model: Decoder, place: Topology) -> dict[str, tuple[Axis, ...]]:
+def _laid(mesh: Any, model: Decoder, topology: Topology) -> dict[str, tuple[Axis, ...]]:
     """Return the axes of each role; raise as `step`."""
     experts = model.experts.count if model.experts else 1
     most = {"tensor": (model.heads, "heads"), "expert": (experts, "experts")}
-    return axes_of_roles(place, mesh, ROLES, most, model.name)
+    return topology.mesh_of_roles(mesh, ROLES, most, model.name)
 
 
 def _fastest(s: ServingSetting) -> ServingStep:
@@ -555,18 +563,17 @@ def _fastest(s: ServingSetting) -> ServingStep:
 
     A layout gives each of `ROLES` a whole number of devices.
     """
-    assert isinstance(s.place, Topology)
-    members, found = s.place.members, []
-    sizes = [n for n in range(1, members + 1) if members % n == 0]
-    for each in product(sizes, repeat=len(ROLES)):
-        if math.prod(each) == members:
-            mesh = {role: n for role, n in zip(ROLES, each, strict=True) if n > 1}
+    members, found = s.topology.members, []
+    divisors = [n for n in range(1, members + 1) if members % n == 0]
+    for sizes in product(divisors, repeat=len(ROLES)):
+        if math.prod(sizes) == members:
+            mesh = {role: n for role, n in zip(ROLES, sizes, strict=True) if n > 1}
             with suppress(BadValue):
-                laid = _laid(mesh or {"tensor": 1}, s.model, s.place)
+                laid = _laid(mesh or {"tensor": 1}, s.model, s.topology)
                 found.append(ServingStep(replace(s, mesh=laid)))
     return min(
         found,
-        key=lambda one: (not one.fits, one.seconds if one.fits else 0.0, one.memory.total),
+        key=lambda step: (not step.fits, step.seconds if step.fits else 0.0, step.memory.total),
     )
 
 
@@ -590,7 +597,7 @@ def _dense(decoder: Decoder) -> Decoder:
 
 
 def best_batch(
-    model: Decoder | str, place: Any, *, latency: float, **setting: Any
+    model: Decoder | str, hardware: Any, *, latency: float, **setting: Any
 ) -> ServingStep | None:
     """Return the step with the most tokens per second that fits and takes at most `latency`.
 
@@ -623,7 +630,7 @@ def best_batch(
     if "batch" in setting:
         raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")
     limit = single("latency", latency)
-    one = step(model, place, **setting)
+    one = step(model, hardware, **setting)
     most = one.largest_batch()
     batch = _largest(lambda n: limit - one.but(batch=n).seconds, most)
     return one.but(batch=batch) if batch else None

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from roofline.configurations import model as model_of
-from roofline.network import topology
+from roofline.network import Topology, topology
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadValue, UnknownName, whole
@@ -33,25 +33,25 @@ def chip_counts(model: Decoder | str, chip: Any) -> list[int]:
     counts = []
     for count in COUNTS:
         with suppress(BadValue, UnknownName):
-            counts.append(together(decoder, device, count))
+            counts.append(host(decoder, device, count).chips)
     return counts
 
 
-def together(decoder: Decoder, device: Chip, chips: Any) -> int:
-    """Return the number of chips if they can share a model; raise as `step`."""
+def host(decoder: Decoder, device: Chip, chips: Any, ceilings: str = "published") -> Topology:
+    """Return a chip, or several of one host, that can share a model; raise as `step`."""
     count = whole("chips", chips)
-    if count == 1:
-        return 1
+    if count == 1:  # also of a chip without links
+        return Topology(device, (1,), (), ceilings)
     split = {
         "KV heads": decoder.kv_heads,
         "columns of d_ff": decoder.experts.d_ff if decoder.experts else decoder.d_ff,
         "tokens in its vocabulary": decoder.vocabulary,
     }
-    for what, size in split.items():
+    for parts, size in split.items():
         if size % count:
-            raise BadValue(f"{decoder.name} has {size} {what}: {count} chips can't split them")
-    place = topology(device, count)
-    if place.fast != place.axes:
-        most = place.chips // place.axes[-1].size
+            raise BadValue(f"{decoder.name} has {size} {parts}: {count} chips can't split them")
+    found = topology(device, count, ceilings=ceilings)
+    if found.fast != found.axes:
+        most = found.chips // found.axes[-1].size
         raise BadValue(f"a host has {most} {device.name}, got {count} chips: give their topology")
-    return count
+    return found

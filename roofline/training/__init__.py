@@ -22,8 +22,8 @@ Words
     attention. `model_flops(causal="whole")` counts all of it, as pages before 2025 often do.
 
 >>> from roofline import network
->>> one = step("llama-3-70b", network.topology("v7x", "4x4x4"), {"fsdp": 64}, batch=256, seq=8192)
->>> f"{one.least_seconds:.1f} s at least"
+>>> cube = network.topology("v7x", "4x4x4")
+>>> f"{step('llama-3-70b', cube, {'fsdp': 64}, batch=256, seq=8192).least_seconds:.1f} s at least"
 '7.9 s at least'
 
 Sources: J. Hoffmann et al., arXiv:2203.15556, appendix F (FLOPs); S. Rajbhandari et al.,

@@ -71,7 +71,7 @@ class Layer(Facts):
 
 
 def layer(
-    place: Topology,
+    topology: Topology,
     mesh: Mapping[str, tuple[Axis, ...]],
     *,
     tokens: float,
@@ -85,7 +85,7 @@ def layer(
 
     Parameters
     ----------
-    place : Topology
+    topology : Topology
         With its ceilings.
     mesh : mapping of str to axes
         `Topology.mesh` of `CUTS`.
@@ -104,9 +104,9 @@ def layer(
     Examples
     --------
     >>> from roofline.network import topology
-    >>> place = topology("v5e", "4x4")
-    >>> mesh = place.mesh({"fsdp": 16})
-    >>> layer(place, mesh, tokens=65536, d_model=8192, d_ff=28672).bound
+    >>> slice_ = topology("v5e", "4x4")
+    >>> mesh = slice_.mesh({"fsdp": 16})
+    >>> layer(slice_, mesh, tokens=65536, d_model=8192, d_ff=28672).bound
     'compute'
     """
     for name in mesh:
@@ -124,7 +124,7 @@ def layer(
     scattered = network.reduce_scatter(tokens_of_all, split)
     return Layer(
         flops,
-        flops / matrix_rate(place.chip, "bf16", place.ceilings),
+        flops / matrix_rate(topology, "bf16"),
         2 * matrix.transfer,
         gathered.transfer + scattered.transfer,
         network.axes.share_links(weights, split),

@@ -13,7 +13,7 @@ from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.dtypes import width
 
 
-def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "bf16") -> float:
+def least_tokens(topology: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "bf16") -> float:
     """Return the fewest tokens per chip at which compute hides data-parallel exchanges.
 
     While a weight is gathered, or its gradient reduced, it is multiplied with t tokens: 2 t FLOPs
@@ -23,7 +23,7 @@ def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "
 
     Parameters
     ----------
-    place : Topology
+    topology : Topology
         With its ceilings.
     over : Axis or axes
         Axes over which the batch is split.
@@ -40,19 +40,19 @@ def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "
     Examples
     --------
     >>> from roofline.network import topology
-    >>> place = topology("v5p", "4x4x4")
-    >>> round(least_tokens(place, place["x", "y", "z"]))
+    >>> cube = topology("v5p", "4x4x4")
+    >>> round(least_tokens(cube, cube["x", "y", "z"]))
     753
     """
     name = dtype_of(dtype)
     elements = 1e9
     gathered = network.all_gather(elements * width(name), over)
-    rate = matrix_rate(place.chip, name, place.ceilings)
+    rate = matrix_rate(topology, name)
     return gathered.transfer * rate / (2 * elements)
 
 
 def most_tensor(
-    place: Topology, over: Axis | Iterable[Axis], d_ff: float, *, dtype: Any = "bf16"
+    topology: Topology, over: Axis | Iterable[Axis], d_ff: float, *, dtype: Any = "bf16"
 ) -> float:
     """Return the largest tensor-parallel degree before the network is the bound.
 
@@ -61,7 +61,7 @@ def most_tensor(
 
     Parameters
     ----------
-    place, over, dtype
+    topology, over, dtype
         As in `least_tokens`; the same errors and source.
     d_ff : float
         F, the width that is split.
@@ -69,14 +69,14 @@ def most_tensor(
     Examples
     --------
     >>> from roofline.network import topology
-    >>> place = topology("v5p", "4x4x4")
-    >>> round(most_tensor(place, place["x"], d_ff=28672), 1)
+    >>> cube = topology("v5p", "4x4x4")
+    >>> round(most_tensor(cube, cube["x"], d_ff=28672), 1)
     16.7
     """
-    return single("d_ff", d_ff) / least_tokens(place, over, dtype=dtype)
+    return single("d_ff", d_ff) / least_tokens(topology, over, dtype=dtype)
 
 
-def largest_tensor(place: Topology, d_ff: float) -> int:
+def largest_tensor(topology: Topology, d_ff: float) -> int:
     """Return the largest power-of-two group that stays within `most_tensor` on its own links.
 
     Groups are 2, 4, 8, … neighbours as `Topology.mesh` lays them out. The answer is the largest
@@ -84,7 +84,7 @@ def largest_tensor(place: Topology, d_ff: float) -> int:
 
     Parameters
     ----------
-    place, d_ff
+    topology, d_ff
         As in `most_tensor`; the same errors and source.
 
     Examples
@@ -94,15 +94,15 @@ def largest_tensor(place: Topology, d_ff: float) -> int:
     32
     """
     largest = size = 1
-    while place.chips % (size := 2 * size) == 0:
-        group = place.mesh({"fsdp": place.members // size, "tensor": size})["tensor"]
-        if most_tensor(place, group, d_ff) >= size:
+    while topology.chips % (size := 2 * size) == 0:
+        group = topology.mesh({"fsdp": topology.members // size, "tensor": size})["tensor"]
+        if most_tensor(topology, group, d_ff) >= size:
             largest = size
     return largest
 
 
 def least_width(
-    place: Topology,
+    topology: Topology,
     over: Axis | Iterable[Axis],
     *,
     matrices: int = 3,
@@ -117,7 +117,7 @@ def least_width(
 
     Parameters
     ----------
-    place, dtype
+    topology, dtype
         As in `least_tokens`; the same errors.
     over : Axis or axes
         Axes over which experts are spread, with tokens evenly among them.
@@ -132,14 +132,14 @@ def least_width(
     Examples
     --------
     >>> from roofline.network import topology
-    >>> place = topology("v5p", "4x4x4")
-    >>> round(least_width(place, place["x"])), round(least_width(place, place["x"], active=8))
+    >>> cube = topology("v5p", "4x4x4")
+    >>> round(least_width(cube, cube["x"])), round(least_width(cube, cube["x"], active=8))
     (1530, 688)
     """
     name = dtype_of(dtype)
     elements = 1e9
     moved = network.all_to_all(elements * width(name), over)
-    rate = matrix_rate(place.chip, name, place.ceilings)
+    rate = matrix_rate(topology, name)
     sent = 1.0
     if active is not None:
         sent = network.distinct(moved.devices, active) / single("active", active)

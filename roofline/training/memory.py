@@ -60,48 +60,50 @@ class TrainingMemory:
         return next((way for way, less in ways.items() if self.total - less <= self.capacity), "")
 
 
-def footprint(one: TrainingSetting) -> TrainingMemory:
+def footprint(setting: TrainingSetting) -> TrainingMemory:
     """Return the memory of each device."""
-    held = parameters_held(one)
+    held = parameters_held(setting)
     return TrainingMemory(
-        weights=held * width(one.weights),
-        gradients=held * width(one.gradients),
-        moments=2 * held * width(one.moments),
-        activations=saved_elements(one) * width("bf16"),
-        capacity=one.place.chip.memory["hbm"].capacity.value,
-        replicas=one.size("data"),
+        weights=held * width(setting.weights),
+        gradients=held * width(setting.gradients),
+        moments=2 * held * width(setting.moments),
+        activations=saved_elements(setting) * width("bf16"),
+        capacity=setting.topology.chip.memory["hbm"].capacity.value,
+        replicas=setting.size("data"),
     )
 
 
-def parameters_held(one: TrainingSetting) -> float:
+def parameters_held(setting: TrainingSetting) -> float:
     """Return the number of weights on one device."""
-    model = one.model
-    shared = one.size(*one.sharded, "tensor", "pipeline")
+    model = setting.model
+    shared = setting.size(*setting.sharded, "tensor", "pipeline")
     experts = model.expert_layers * model.expert_parameters()
     others = model.parameters - experts
-    return (others + experts / one.size("expert")) / shared
+    return (others + experts / setting.size("expert")) / shared
 
 
-def saved_elements(one: TrainingSetting) -> float:
+def saved_elements(setting: TrainingSetting) -> float:
     """Return the elements saved for the backward pass, on one device.
 
     A layer's input always; its matmuls' results unless they are recomputed.
     """
-    model = one.model
-    if one.saved is not None:
-        per_token = float(one.saved)
+    model = setting.model
+    if setting.saved is not None:
+        per_token = float(setting.saved)
     else:
         per_token = model.d_model + sum(
-            elements for name, elements in kept_widths(one).items() if name not in one.recompute
+            elements
+            for name, elements in kept_widths(setting).items()
+            if name not in setting.recompute
         )
-    layers = model.layers / one.size("pipeline")
-    in_flight = min(one.microbatches, one.size("pipeline")) / one.microbatches
-    return per_token * layers * one.group_tokens / one.size("tensor") * in_flight
+    layers = model.layers / setting.size("pipeline")
+    in_flight = min(setting.microbatches, setting.size("pipeline")) / setting.microbatches
+    return per_token * layers * setting.group_tokens / setting.size("tensor") * in_flight
 
 
-def kept_widths(one: TrainingSetting) -> dict[str, float]:
+def kept_widths(setting: TrainingSetting) -> dict[str, float]:
     """Return the elements per token that each matmul of a layer saves for the backward pass."""
-    model = one.model
+    model = setting.model
     qkv = model.mixers(lambda mixer: mixer.made) / model.layers
     values = model.mixers(lambda mixer: mixer.output) / model.layers / model.d_model
     up = (3 if model.gated else 2) * model.feeds(lambda feed: feed.hidden) / model.layers

@@ -20,55 +20,49 @@ _MASKED = 5
 experts' results, and of the weights in the combining mask."""
 
 
-def routed(one: TrainingSetting, which: str) -> float:
+def routed(setting: TrainingSetting, product: str) -> float:
     """Return the FLOPs of the routed experts in one forward pass, of all layers and tokens.
 
     Parameters
     ----------
-    one : TrainingSetting
-    which : {"up", "down"}
+    setting : TrainingSetting
+    product : {"up", "down"}
         Their first matmuls, or the last.
     """
-    of = _experts(one)
-    matrices = 1 if which == "down" else (2 if one.model.gated else 1)
-    return (
-        2
-        * one.tokens
-        * one.model.expert_layers
-        * of.active
-        * matrices
-        * (of.inner or one.model.d_model)
-        * of.d_ff
-    )
+    model, experts = setting.model, _experts(setting)
+    matrices = 2 if product == "up" and model.gated else 1
+    weights = experts.active * matrices * (experts.inner or model.d_model) * experts.d_ff
+    return 2 * setting.tokens * model.expert_layers * weights
 
 
-def rows(one: TrainingSetting) -> float:
+def rows(setting: TrainingSetting) -> float:
     """Return the rows that experts multiply over the rows that tokens fill."""
-    if one.capacity is not None:
-        return one.capacity
-    if one.tile is None:
+    if setting.capacity is not None:
+        return setting.capacity
+    if setting.tile is None:
         return 1.0
-    of = _experts(one)
-    each = one.group_tokens / one.microbatches * of.active * one.size("expert") / of.count
-    return 1 + one.tile / each
+    experts = _experts(setting)
+    chosen = setting.microbatch_tokens * setting.size("expert") * experts.active
+    return 1 + setting.tile / (chosen / experts.count)
 
 
-def seats(one: TrainingSetting) -> float:
+def seats(setting: TrainingSetting) -> float:
     """Return the seats of all experts for one sequence; 0 if tokens are sorted."""
-    if one.capacity is None:
+    if setting.capacity is None:
         return 0.0
-    return one.capacity * _experts(one).active * one.seq
+    return setting.capacity * _experts(setting).active * setting.seq
 
 
-def routing_flops(one: TrainingSetting) -> float:
+def routing_flops(setting: TrainingSetting) -> float:
     """Return the FLOPs of padding rows and of matmuls with a mask."""
-    if not one.model.experts:
+    if not setting.model.experts:
         return 0.0
-    products = sum(routed(one, name) * (3 + (name in one.recompute)) for name in ("up", "down"))
-    masked = 2 * one.tokens * seats(one) * one.model.d_model * one.model.expert_layers
-    return (rows(one) - 1) * products + masked * (_MASKED + ("up" in one.recompute))
+    model, recompute = setting.model, setting.recompute
+    products = sum(routed(setting, name) * (3 + (name in recompute)) for name in ("up", "down"))
+    masked = 2 * setting.tokens * seats(setting) * model.d_model * model.expert_layers
+    return (rows(setting) - 1) * products + masked * (_MASKED + ("up" in recompute))
 
 
-def _experts(one: TrainingSetting) -> Experts:
-    assert one.model.experts is not None
-    return one.model.experts
+def _experts(setting: TrainingSetting) -> Experts:
+    assert setting.model.experts is not None
+    return setting.model.experts

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from roofline.network import Axis, Topology
-from roofline.network.topology import axes_of_roles
 from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
 from roofline_helpers.common.show import Fields
 from roofline_helpers.models import Decoder
@@ -39,13 +38,13 @@ class TrainingSetting(Fields):
     Examples
     --------
     >>> from roofline import network, training
-    >>> place = network.topology("v7x", "4x4x4")
-    >>> training.step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192).setting.tokens
+    >>> cube = network.topology("v7x", "4x4x4")
+    >>> training.step("llama-3-70b", cube, {"fsdp": 64}, batch=256, seq=8192).setting.tokens
     2097152
     """
 
     model: Decoder
-    place: Topology
+    topology: Topology
     mesh: Mapping[str, tuple[Axis, ...]]
     batch: int
     seq: int
@@ -76,8 +75,15 @@ class TrainingSetting(Fields):
         """Tokens of the devices that share a layer's work: those of one tensor-parallel group."""
         return self.tokens / self.size("data", "fsdp", "expert", "context")
 
+    @property
+    def microbatch_tokens(self) -> float:
+        """Those of a microbatch."""
+        return self.group_tokens / self.microbatches
 
-def mesh_axes(place: Any, mesh: Any, model: Decoder, seq: int) -> dict[str, tuple[Axis, ...]]:
+
+def mesh_axes(
+    topology: Topology, mesh: Any, model: Decoder, seq: int
+) -> dict[str, tuple[Axis, ...]]:
     """Return the network's axes of each role; raise as `step`."""
     most = {
         "expert": (model.experts.count if model.experts else 1, "experts"),
@@ -85,7 +91,7 @@ def mesh_axes(place: Any, mesh: Any, model: Decoder, seq: int) -> dict[str, tupl
         "tensor": (model.heads, "heads"),
         "context": (seq, "positions"),
     }
-    return axes_of_roles(place, mesh, ROLES, most, model.name)
+    return topology.mesh_of_roles(mesh, ROLES, most, model.name)
 
 
 def sharding_roles(asked: Any) -> tuple[str, ...]:
@@ -101,27 +107,28 @@ def recomputed(asked: Any) -> tuple[str, ...]:
         return RECOMPUTE[name_of("recompute", asked, RECOMPUTE)]
     if not isinstance(asked, Iterable):
         raise BadType(f"recompute must be a name or products, got {shown(asked)}")
-    return tuple(name_of("product", each, PRODUCTS) for each in asked)
+    return tuple(name_of("product", product, PRODUCTS) for product in asked)
 
 
-def refuse_misfit(one: TrainingSetting) -> None:
+def refuse_misfit(setting: TrainingSetting) -> None:
     """Raise BadValue for arguments that are valid alone but not together."""
-    model = one.model
-    model.attention_flops(one.seq)  # refuses what isn't priced over a whole sequence
-    if one.capacity is not None and one.tile is not None:
+    model = setting.model
+    model.attention_flops(setting.seq)  # refuses what isn't priced over a whole sequence
+    if setting.capacity is not None and setting.tile is not None:
         raise BadValue("give capacity or tile, not both")
-    if (one.capacity or one.tile) and not model.experts:
+    if (setting.capacity or setting.tile) and not model.experts:
         raise BadValue(f"capacity and tile are for experts, but {model.name} has none")
-    groups, passes = one.size("data", "fsdp", "expert"), one.microbatches
+    batch, passes = setting.batch, setting.microbatches
+    groups = setting.size("data", "fsdp", "expert")
     rows = groups * passes
-    if one.batch % rows:
-        if one.batch % groups == 0:
-            other = f"microbatches={math.gcd(one.batch // groups, passes)}"
+    if batch % rows:
+        if batch % groups == 0:
+            other = f"microbatches={math.gcd(batch // groups, passes)}"
         else:
-            fewer = math.gcd(one.batch, groups)
-            other = f"{fewer} groups with context={one.size('context') * groups // fewer}"
+            fewer = math.gcd(batch, groups)
+            other = f"{fewer} groups with context={setting.size('context') * groups // fewer}"
         raise BadValue(
-            f"a batch of {one.batch} in {passes} microbatches isn't whole sequences for each of "
+            f"a batch of {batch} in {passes} microbatches isn't whole sequences for each of "
             f"{groups} groups (data × fsdp × expert). Nearest: "
-            f"batch={max(round(one.batch / rows), 1) * rows}, or {other}"
+            f"batch={max(round(batch / rows), 1) * rows}, or {other}"
         )

@@ -14,8 +14,8 @@ from roofline.configurations import model as model_of
 from roofline.network import Topology
 from roofline.network.collectives import Transfer
 from roofline.network.measured import by_law
-from roofline.network.topology import place_of
-from roofline.training import kernels, mixture
+from roofline.network.topology import topology_of
+from roofline.training import measured, mixture
 from roofline.training.exchanges import exchanges
 from roofline.training.memory import TrainingMemory, footprint, parameters_held
 from roofline.training.setting import (
@@ -26,8 +26,7 @@ from roofline.training.setting import (
     refuse_misfit,
     sharding_roles,
 )
-from roofline_helpers.chips import Chip
-from roofline_helpers.common.checks import flag, single, whole
+from roofline_helpers.common.checks import BadType, flag, shown, single, whole
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.dtypes import width
 from roofline_helpers.common.show import Facts, si
@@ -59,9 +58,9 @@ class TrainingStep(Facts):
     Examples
     --------
     >>> from roofline import network
-    >>> place = network.topology("v7x", "4x4x4")
-    >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
-    >>> f"{one.least_seconds:.1f} s, {one.fits}"
+    >>> cube = network.topology("v7x", "4x4x4")
+    >>> llama = step("llama-3-70b", cube, {"fsdp": 64}, batch=256, seq=8192)
+    >>> f"{llama.least_seconds:.1f} s, {llama.fits}"
     '7.9 s, True'
     """
 
@@ -84,10 +83,10 @@ class TrainingStep(Facts):
     @property
     def types(self) -> str:
         """The types of weights and matmuls, and that a configuration says none of them."""
-        one = self.setting
-        here = f"weights {one.weights}, matmuls {one.dtype}"
+        setting = self.setting
+        here = f"weights {setting.weights}, matmuls {setting.dtype}"
         unused = "; none by its configuration, which says how it is served"
-        return here + (unused if one.model.stored else "")
+        return here + (unused if setting.model.stored else "")
 
     # --- counts -------------------------------------------------------------------------------
 
@@ -99,17 +98,17 @@ class TrainingStep(Facts):
         UnknownName
             No such count: "halved" or "whole".
         """
-        one = self.setting
-        return one.model.training_flops(one.tokens, one.seq, causal=causal)
+        setting = self.setting
+        return setting.model.training_flops(setting.tokens, setting.seq, causal=causal)
 
     @cached_property
     def recomputed_flops(self) -> int:
         """FLOPs of recomputation in the backward pass."""
-        one = self.setting
-        products = _product_flops(one)
-        if one.model.experts:  # without experts, nothing needs this result
-            products["down"] = mixture.routed(one, "down")
-        return int(sum(products[name] for name in one.recompute))
+        setting = self.setting
+        products = _product_flops(setting)
+        if setting.model.experts:  # without experts, nothing needs this result
+            products["down"] = mixture.routed(setting, "down")
+        return int(sum(products[name] for name in setting.recompute))
 
     @cached_property
     def routing_flops(self) -> int:
@@ -123,7 +122,7 @@ class TrainingStep(Facts):
 
     @cached_property
     def exchanges(self) -> tuple[Transfer, ...]:
-        """Every exchange – each has a `role`, a purpose (`what`), a `count`, a `collective`.
+        """Every exchange – each has `role`, `purpose`, `count` and `collective`.
 
         `hidden` is whether compute can hide it, `seconds` is the time of all `count` of them.
         """
@@ -153,8 +152,8 @@ class TrainingStep(Facts):
 
         (stages − 1) / (microbatches · interleave).
         """
-        one = self.setting
-        return (one.size("pipeline") - 1) / (one.microbatches * one.interleave)
+        setting = self.setting
+        return (setting.size("pipeline") - 1) / (setting.microbatches * setting.interleave)
 
     @cached_property
     def compute(self) -> float:
@@ -163,18 +162,17 @@ class TrainingStep(Facts):
         Attention runs in 16 bits. It has two matmuls forward and five backward, one of them the
         recomputed scores. A matrix unit wider than a head is filled only in part.
         """
-        one, place = self.setting, self.setting.place
+        setting, topology = self.setting, self.setting.topology
         if self.has_laws:
-            seconds = kernels.compute(one, _product_flops(one), self.flops)
+            seconds = measured.matmul_seconds(setting, _product_flops(setting), self.flops)
             return seconds * (1 + self.bubble)
-        forward = _product_flops(one)["attention"]
-        again = "attention" in one.recompute
-        others = self.flops - forward * (3 + again)
-        attention = forward * (1 + 5 / 2 + again) / filled(one.model, place.chip.key)
-        rate, half = (
-            matrix_rate(place.chip, dtype, place.ceilings) for dtype in (one.dtype, place.chip.half)
-        )
-        return (others / rate + attention / half) / place.members * (1 + self.bubble)
+        chip, forward = topology.chip, _product_flops(setting)["attention"]
+        recomputed = "attention" in setting.recompute
+        others = self.flops - forward * (3 + recomputed)
+        attention = forward * (1 + 5 / 2 + recomputed) / filled(setting.model, chip.key)
+        seconds = others / matrix_rate(topology, setting.dtype)
+        seconds += attention / matrix_rate(topology, chip.half)
+        return seconds / topology.members * (1 + self.bubble)
 
     @cached_property
     def elementwise(self) -> float:
@@ -183,18 +181,20 @@ class TrainingStep(Facts):
         The backward pass takes twice as long as the forward one. The loss reads the logits once
         forwards, and reads and writes them backwards.
         """
-        one = self.setting
-        nbytes = _activation_bytes(one) * (3 + bool({"qkv", "up"} & set(one.recompute)))
-        logits = one.group_tokens / one.size("tensor", "pipeline") * one.model.vocabulary
+        setting = self.setting
+        nbytes = _activation_bytes(setting) * (3 + bool({"qkv", "up"} & set(setting.recompute)))
+        logits = (
+            setting.group_tokens / setting.size("tensor", "pipeline") * setting.model.vocabulary
+        )
         nbytes += 3 * logits * width("bf16")
-        return nbytes / _memory_rate(one.place) * (1 + self.bubble)
+        return nbytes / _memory_rate(setting.topology) * (1 + self.bubble)
 
     @cached_property
     def update(self) -> float:
         """Seconds in which the optimiser reads and writes weights, gradients and moments."""
-        one = self.setting
-        each = 2 * width(one.weights) + width(one.gradients) + 4 * width(one.moments)
-        return parameters_held(one) * each / _memory_rate(one.place)
+        setting = self.setting
+        moved = 2 * width(setting.weights) + width(setting.gradients) + 4 * width(setting.moments)
+        return parameters_held(setting) * moved / _memory_rate(setting.topology)
 
     @property
     def hidden(self) -> float:
@@ -213,12 +213,13 @@ class TrainingStep(Facts):
     @cached_property
     def has_laws(self) -> bool:
         """Whether matmuls and exchanges take the laws of measured kernels."""
-        one = self.setting
-        return one.law and kernels.known(one.place.chip, one.dtype)
+        setting = self.setting
+        return setting.law and measured.has_laws(setting.topology.chip, setting.dtype)
 
-    def _transfer_seconds(self, each: Transfer) -> float:
-        one = each.collective
-        return each.count * (by_law(one, self.setting.place.chip) if self.has_laws else one).seconds
+    def _transfer_seconds(self, exchange: Transfer) -> float:
+        if not self.has_laws:
+            return exchange.seconds
+        return exchange.count * by_law(exchange.collective, self.setting.topology.chip).seconds
 
     @cached_property
     def networks(self) -> dict[str, float]:
@@ -238,10 +239,10 @@ class TrainingStep(Facts):
         possible. The pipeline bubble doesn't count, since some schedules fill it (Qi et al.,
         arXiv:2401.10241).
         """
-        place = self.setting.place
-        compute = self.flops / matrix_rate(place.chip, self.setting.dtype, place.ceilings)
+        topology = self.setting.topology
+        compute = self.flops / matrix_rate(topology, self.setting.dtype)
         busy = network.collectives.least_busy(self.exchanges)
-        return max(compute / place.members, self.update, busy)
+        return max(compute / topology.members, self.update, busy)
 
     @property
     def serial(self) -> float:
@@ -265,10 +266,10 @@ class TrainingStep(Facts):
     @property
     def scale(self) -> float:
         """Extra seconds of a multi-slice step, fitted; 0 at published ceilings."""
-        place = self.setting.place
-        if place.ceilings == "published" or place.chip.kind != "tpu":
+        topology = self.setting.topology
+        if topology.ceilings == "published" or topology.chip.kind != "tpu":
             return 0.0
-        return SLICES * math.log2(place.slices) * self._of_a_slice
+        return SLICES * math.log2(topology.slices) * self._of_a_slice
 
     def waterfall(self) -> dict[str, float]:
         """Return the parts of `seconds`, in order."""
@@ -287,13 +288,13 @@ class TrainingStep(Facts):
     @property
     def mfu(self) -> float:
         """The model's FLOPs over `seconds` and published peak; attention without masked pairs."""
-        place = self.setting.place
-        return self.model_flops() / self.seconds / place.flops(self.setting.dtype)
+        peak = self.setting.topology.flops(self.setting.dtype)
+        return self.model_flops() / self.seconds / peak
 
     @property
     def tokens_per_second(self) -> float:
         """Tokens per second and chip."""
-        return self.setting.tokens / self.seconds / self.setting.place.chips
+        return self.setting.tokens / self.seconds / self.setting.topology.chips
 
     def table(self) -> pandas.DataFrame:
         """Return the exchanges as a table: one row each, seconds and bytes of the step."""
@@ -302,7 +303,7 @@ class TrainingStep(Facts):
         rows = [
             {
                 "for": exchange.role,
-                "what": exchange.what,
+                "what": exchange.purpose,
                 "collective": exchange.collective.kind,
                 "over": " × ".join(axis.name for axis in exchange.collective.axes),
                 "times": exchange.count,
@@ -317,7 +318,7 @@ class TrainingStep(Facts):
 
 def step(
     model: Decoder | str,
-    place: Topology | str,
+    hardware: Topology | str,
     mesh: Any,
     *,
     batch: int,
@@ -341,7 +342,7 @@ def step(
     ----------
     model : Decoder or str
         As in `roofline_helpers.models.model`.
-    place : Topology or str
+    hardware : Topology or str
         From `network.topology`, or the cloud name of a slice, as "v5p-64". Its ceilings, published
         or reached, also apply to compute and memory.
     mesh : mapping of str to int or axes
@@ -387,20 +388,21 @@ def step(
     Examples
     --------
     >>> from roofline import network
-    >>> place = network.topology("v7x", "4x4x4")
-    >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
-    >>> f"{one.least_seconds:.1f} s at least"
+    >>> cube = network.topology("v7x", "4x4x4")
+    >>> llama = step("llama-3-70b", cube, {"fsdp": 64}, batch=256, seq=8192)
+    >>> f"{llama.least_seconds:.1f} s at least"
     '7.9 s at least'
     """
-    decoder, tokens = model_of(model), whole("seq", seq)
-    on: Topology = place_of(place)
-    laid = mesh_axes(on, mesh, decoder, tokens)
+    decoder, tokens, topology = model_of(model), whole("seq", seq), topology_of(hardware)
+    if topology is None:
+        raise BadType(f"training needs a topology (network.topology), got {shown(hardware)}")
+    axes = mesh_axes(topology, mesh, decoder, tokens)
     computed = dtype_of(dtype)
-    on.chip.peak(computed, "matrix")
+    topology.chip.peak(computed, "matrix")
     setting = TrainingSetting(
         model=decoder,
-        place=on,
-        mesh=laid,
+        topology=topology,
+        mesh=axes,
         batch=whole("batch", batch),
         seq=tokens,
         dtype=computed,
@@ -420,10 +422,11 @@ def step(
     return TrainingStep(setting)
 
 
-def matrix_rate(chip: Chip, dtype: str, ceilings: str) -> float:
-    """Return the FLOP/s of a chip's matrix unit: published or reached."""
+def matrix_rate(topology: Topology, dtype: str) -> float:
+    """Return the FLOP/s of a device's matrix unit."""
+    chip = topology.chip
     peak = chip.peak(dtype, "matrix").value
-    if ceilings == "published":
+    if topology.ceilings == "published":
         return peak
     known = chip.reached.matrix
     if dtype in known:
@@ -444,28 +447,28 @@ def filled(model: Decoder, chip: str) -> float:
     return min(1.0, model.head_dim / MATRIX_SIDE.get(chip, 1))
 
 
-def _memory_rate(place: Topology) -> float:
+def _memory_rate(topology: Topology) -> float:
     """Return the byte/s of a device's memory."""
-    stream = place.chip.reached.stream() if place.ceilings == "reached" else None
-    return stream.value if stream else place.chip.roofline(place.chip.half).bandwidth
+    chip = topology.chip
+    return chip.roofline(chip.half, reached=topology.ceilings == "reached").bandwidth
 
 
-def _product_flops(one: TrainingSetting) -> dict[str, float]:
+def _product_flops(setting: TrainingSetting) -> dict[str, float]:
     """Return the FLOPs of one forward pass by matmul, of all layers and tokens."""
-    model, tokens = one.model, one.tokens
+    model, tokens = setting.model, setting.tokens
     output = model.mixers(lambda mixer: mixer.output)
     ups = (2 if model.gated else 1) / (3 if model.gated else 2)
     feed_forward = model.active_matrices - model.mixing
     return {
         "qkv": 2 * tokens * (model.mixing - output),
-        "attention": one.batch * model.attention_flops(one.seq),
+        "attention": setting.batch * model.attention_flops(setting.seq),
         "output": 2 * tokens * output,
         "up": 2 * tokens * feed_forward * ups,
         "down": 2 * tokens * feed_forward * (1 - ups),
     }
 
 
-def _activation_bytes(one: TrainingSetting) -> float:
+def _activation_bytes(setting: TrainingSetting) -> float:
     """Return the bytes of the passes between the matmuls of a forward pass, on one device.
 
     Each residual with the norm after it reads two tensors and writes two; the rotary embedding
@@ -473,12 +476,12 @@ def _activation_bytes(one: TrainingSetting) -> float:
     with experts each token is copied for each of its experts, and their results are read and added
     up; with masks both are written and read.
     """
-    model = one.model
+    model = setting.model
     hidden = model.feeds(lambda feed: feed.hidden)
     rotated = (model.heads + model.kv_heads) * model.head_dim
     elements: float = model.sums * 4 * model.d_model + model.layers * 2 * rotated + 3 * hidden
     if model.experts:
         elements += model.expert_layers * 2 * (1 + model.experts.active) * model.d_model
-        elements += model.expert_layers * 4 * mixture.seats(one)
-    share = one.group_tokens / one.size("tensor", "pipeline")
+        elements += model.expert_layers * 4 * mixture.seats(setting)
+    share = setting.group_tokens / setting.size("tensor", "pipeline")
     return elements * share * width("bf16")

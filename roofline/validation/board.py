@@ -105,9 +105,9 @@ def _rows(law: bool) -> Iterator[dict[str, Any]]:
         yield {
             "key": step.key,
             "chip": step.chip,
-            "chips": step.place.chips,
+            "chips": step.topology.chips,
             "model": step.model.name,
-            "step": step.what,
+            "step": step.task,
             "kind": step.kind,
             "type": step.dtype,
             "published s": step.seconds,
@@ -120,7 +120,7 @@ def _rows(law: bool) -> Iterator[dict[str, Any]]:
             "rule of thumb error": step.rule_of_thumb / step.seconds - 1,
             "mlsysim s": peer.get(step.key),
             "mlsysim error": peer[step.key] / step.seconds - 1 if step.key in peer else None,
-            "MFU": step.model_flops / step.seconds / step.place.flops(step.dtype),
+            "MFU": step.model_flops / step.seconds / step.topology.flops(step.dtype),
             "unsaid": step.unsaid,
             "source": step.url,
         }

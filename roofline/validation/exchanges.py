@@ -110,8 +110,8 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
     chip, kind, devices = record["chip"], curve["kind"], curve["devices"]
     shape = curve.get("shape", devices)
     axes = [
-        place[tuple(curve["axes"])] if "axes" in curve else place.fast
-        for place in (network.topology(chip, shape, ceilings=each) for each in network.CEILINGS)
+        topology[tuple(curve["axes"])] if "axes" in curve else topology.fast
+        for topology in (network.topology(chip, shape, ceilings=c) for c in network.CEILINGS)
     ]
     points = curve["points"]
     for at, (nbytes, seconds) in enumerate(points):

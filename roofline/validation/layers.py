@@ -160,8 +160,8 @@ def arithmetic(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:
 
 def exchanges(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:
     """Return the seconds of a layer's all-gathers and all-reduces, at reached ceilings."""
-    place = network.topology(chip, cut[FSDP] * cut[TENSOR], ceilings="reached")
-    axes = place.mesh({name: size for name, size in cut.items() if size > 1})
+    topology = network.topology(chip, cut[FSDP] * cut[TENSOR], ceilings="reached")
+    axes = topology.mesh({name: size for name, size in cut.items() if size > 1})
     gathered = [math.prod(shape) / cut[TENSOR] for shape in layer.matrices.values()]
     summed = [math.prod(layer.inputs) / cut[FSDP] for _ in layer.closing]
     of = {"all-gather": (FSDP, gathered), "all-reduce": (TENSOR, summed)}

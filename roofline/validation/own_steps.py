@@ -123,7 +123,7 @@ def _spread(step: str, kind: str, chip: str) -> tuple[float | None, float | None
 
 def _predicted(one: PublishedStep | PublishedDecode) -> dict[str, Any]:
     seconds = one.by_law.seconds
-    low, high = _spread(one.what, one.kind, one.place.chip.key)
+    low, high = _spread(one.task, one.kind, one.topology.chip.key)
     said = isinstance(one, PublishedDecode) or bool(one.printed)
     measured = one.seconds if said else None
     return {

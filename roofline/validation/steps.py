@@ -33,7 +33,7 @@ class _PublishedRow(Generic[Step], Fields):
     Examples
     --------
     >>> from roofline.validation import steps
-    >>> {step.what for step in steps()} == {"training", "decode"}
+    >>> {step.task for step in steps()} == {"training", "decode"}
     True
     """
 
@@ -47,7 +47,7 @@ class _PublishedRow(Generic[Step], Fields):
     unsaid: str
     why: str
 
-    what: ClassVar[str]
+    task: ClassVar[str]
 
     @property
     def kind(self) -> str:
@@ -55,11 +55,11 @@ class _PublishedRow(Generic[Step], Fields):
         return "mixture of experts" if self.model.experts else "dense"
 
     @property
-    def place(self) -> network.Topology:
+    def topology(self) -> network.Topology:
         """Its topology, at published ceilings."""
-        return self._place("published")
+        return self._topology("published")
 
-    def _place(self, ceilings: str) -> network.Topology:
+    def _topology(self, ceilings: str) -> network.Topology:
         return network.topology(self.chip, self.shape, ceilings=ceilings)
 
     def _step(self, ceilings: str) -> Step:
@@ -89,7 +89,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
     Examples
     --------
     >>> from roofline.validation import published_step
-    >>> published_step("v7x-64-llama-3.1-70b").place.chips
+    >>> published_step("v7x-64-llama-3.1-70b").topology.chips
     64
     """
 
@@ -101,16 +101,16 @@ class PublishedStep(_PublishedRow[TrainingStep]):
     printed: Mapping[str, float]
     recipe: Mapping[str, Any] | None = None
 
-    what: ClassVar[str] = "training"
+    task: ClassVar[str] = "training"
 
-    def _place(self, ceilings: str) -> network.Topology:
+    def _topology(self, ceilings: str) -> network.Topology:
         return network.topology(
             self.chip, self.shape, slices=self.slices, ceilings=ceilings, cores=True
         )
 
     def _step(self, ceilings: str, *, law: bool = False) -> TrainingStep:
         setting = {"batch": self.batch, "seq": self.seq, "law": law, **self.setting}
-        return training.step(self.model, self._place(ceilings), self.mesh, **setting)
+        return training.step(self.model, self._topology(ceilings), self.mesh, **setting)
 
     @cached_property
     def by_law(self) -> TrainingStep:
@@ -164,8 +164,8 @@ class PublishedStep(_PublishedRow[TrainingStep]):
         if "seconds" in self.printed:
             return self.printed["seconds"]
         if "tokens" in self.printed:
-            return self.batch * self.seq / self.place.chips / self.printed["tokens"]
-        return self.flops / self.place.chips / (self.printed["tflops"] * 1e12)
+            return self.batch * self.seq / self.topology.chips / self.printed["tokens"]
+        return self.flops / self.topology.chips / (self.printed["tflops"] * 1e12)
 
     @property
     def dtype(self) -> str:
@@ -180,7 +180,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
     @property
     def rule_of_thumb(self) -> float:
         """Seconds by 6 N D FLOPs at half of the published peak, N the parameters per token."""
-        peak = self.place.flops(self.dtype)
+        peak = self.topology.flops(self.dtype)
         return 6 * self.model.active_parameters * self.batch * self.seq / (peak / 2)
 
 
@@ -205,13 +205,13 @@ class PublishedDecode(_PublishedRow[ServingStep]):
     mean: float
     setting: Mapping[str, Any] = field(default_factory=dict)
 
-    what: ClassVar[str] = "decode"
+    task: ClassVar[str] = "decode"
 
     def _step(self, ceilings: str) -> ServingStep:
-        place = self._place(ceilings)
-        mesh = {"tensor": place.members}  # the recipe's tensor_parallel_size
+        topology = self._topology(ceilings)
+        mesh = {"tensor": topology.members}  # the recipe's tensor_parallel_size
         return serving.step(
-            self.model, place, mesh, batch=self.batch, context=self.context, **self.setting
+            self.model, topology, mesh, batch=self.batch, context=self.context, **self.setting
         )
 
     @cached_property
@@ -221,15 +221,15 @@ class PublishedDecode(_PublishedRow[ServingStep]):
         Laws are of kernels of GPUs, and only a model with Llama's kernels, on the GPUs of one host,
         is counted by kernel.
         """
-        place = self.place
-        if place.chip.kind == "gpu":
+        topology = self.topology
+        if topology.chip.kind == "gpu":
             with suppress(BadValue):
                 return serving.step(
                     self.model,
-                    place.chip,
+                    topology.chip,
                     batch=self.batch,
                     context=self.context,
-                    chips=place.members,
+                    chips=topology.members,
                     reached=True,
                     law=True,
                     **self.setting,
@@ -249,13 +249,13 @@ class PublishedDecode(_PublishedRow[ServingStep]):
     @property
     def model_flops(self) -> float:
         """FLOPs of the model."""
-        return self.published.flops * self.place.chips
+        return self.published.flops * self.topology.chips
 
     @property
     def rule_of_thumb(self) -> float:
         """Seconds to read the weights once, at half of the published bandwidth."""
-        chip = self.place.chip
-        nbytes = 2 * self.model.parameters / self.place.chips
+        chip = self.topology.chip
+        nbytes = 2 * self.model.parameters / self.topology.chips
         return nbytes / (chip.roofline(chip.half).bandwidth / 2)
 
 

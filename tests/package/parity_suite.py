@@ -193,17 +193,17 @@ def step_data(step: ServingStep) -> dict[str, Any]:
 
 
 def expected(point: list[Any]) -> Any:
-    what, *arguments = point
-    if what == "product":
+    kind, *arguments = point
+    if kind == "product":
         return product_data(*arguments)
     setting = dict(arguments[0])
-    setting["place"] = setting.pop("chip")
-    if what == "best":
+    setting["hardware"] = setting.pop("chip")
+    if kind == "best":
         del setting["batch"]
         best = serving.best_batch(latency=arguments[1], **setting)
         return best and {"batch": best.setting.batch, "seconds": best.seconds, "fits": best.fits}
     step = serving.step(**setting)
-    if what == "step":
+    if kind == "step":
         return step_data(step)
     return {
         "chips": step.fewest_chips(),

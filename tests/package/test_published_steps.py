@@ -36,7 +36,7 @@ def test_each_row_s_own_figures_agree() -> None:
 
 
 def own_figures_agree(one: PublishedStep) -> None:
-    chips = one.place.chips
+    chips = one.topology.chips
     printed = one.printed
     if "tokens" in printed and "seconds" in printed:
         tokens = printed["tokens"] * one.seconds * chips
@@ -51,7 +51,7 @@ def own_figures_agree(one: PublishedStep) -> None:
             }
             near = min(others, key=lambda count: abs(others[count] - printed["tflops"]))
             assert near == one.count
-    peak = one.place.flops(one.published.setting.dtype) / chips
+    peak = one.topology.flops(one.published.setting.dtype) / chips
     assert printed.get("tflops", 0.0) * 1e12 < peak
     assert one.url.startswith("https://github.com/")
 
@@ -108,8 +108,8 @@ def test_the_prediction_beats_the_rule_of_thumb(board: pandas.DataFrame) -> None
 
 def test_the_term_for_slices_is_the_median_of_the_published_sweeps() -> None:
     sweeps: dict[object, dict[float, float]] = {}
-    for one in (each for each in ROWS if each.place.chip.kind == "tpu"):
-        slices = one.place.slices
+    for one in (each for each in ROWS if each.topology.chip.kind == "tpu"):
+        slices = one.topology.slices
         alone = one.by_law.seconds - one.by_law.scale
         sweeps.setdefault((one.chip, one.model.name, one.shape, one.dtype), {})[slices] = (
             one.seconds / alone
@@ -157,12 +157,12 @@ def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
         assert one.refused is not None, f"no record: python -m measurements.recipes {one.key}"
         return
     program = one.program
-    members = one.place.members
+    members = one.topology.members
     assert program.devices == members
     assert dict(program.mesh)["fsdp"] == one.mesh["fsdp"]
     assert program.memory is not None
     # the report's sum doesn't say which temporaries are in the host's memory
-    fits = program.memory.total <= one.place.chip.memory["hbm"].capacity.value
+    fits = program.memory.total <= one.topology.chip.memory["hbm"].capacity.value
     assert fits or (one.recipe or {}).get("offload")
     # attention's backward pass works its scores out again, which recomputation doesn't count
     assert 1.0 <= program.flops * members / one.reached.flops < 1.3

@@ -186,7 +186,7 @@ def test_narrow_activations_double_the_rate_of_products_where_the_chip_has_it() 
 @pytest.mark.parametrize(
     ("setting", "error", "words"),
     [
-        ({"place": "h1000"}, rh.UnknownName, "h100"),
+        ({"hardware": "h1000"}, rh.UnknownName, "h100"),
         ({"batch": 2.5}, rh.BadValue, "whole number from 1"),
         ({"weights": "fp64"}, rh.UnknownName, "bf16, fp8, int8, int4"),
         ({"activations": "fp8"}, rh.BadValue, "fp8 with bf16 weights"),
@@ -196,7 +196,7 @@ def test_a_bad_setting_is_refused(
     setting: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        step(LLAMA_3_8B, **{"place": "h100", **setting})
+        step(LLAMA_3_8B, **{"hardware": "h100", **setting})
 
 
 # --- for the page ---------------------------------------------------------------------------------

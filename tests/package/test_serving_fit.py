@@ -123,7 +123,7 @@ def test_the_fewest_chips_that_have_room() -> None:
     assert step("llama-3-70b", "l4").fewest_chips() == 0
     on_slice = step("llama-3-70b", "v5p-16", batch=8)
     assert (on_slice.fits, on_slice.fewest_chips()) == (True, 2)
-    assert on_slice.but(place="h100") == step("llama-3-70b", "h100", batch=8)
+    assert on_slice.but(hardware="h100") == step("llama-3-70b", "h100", batch=8)
     assert serving.tensor_parallel.chip_counts("llama-3-8b", "l4") == [1]
     assert serving.tensor_parallel.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
 

@@ -60,7 +60,7 @@ def test_exchanges_by_hand() -> None:
     assert (sums.count, summed.nbytes, summed.kind) == (160, 64 * 8192 * 2, "all-reduce")
     assert one.comms == sums.seconds
     parts = llama({"context": 2, "tensor": 4}, batch=64).exchanges
-    assert [part.what for part in parts] == [
+    assert [part.purpose for part in parts] == [
         "sums of attention and feed-forward",
         "parts of attention",
     ]
@@ -78,7 +78,7 @@ def test_exchanges_by_hand() -> None:
     [routed] = mixture.exchanges
     moved = routed.collective
     assert (routed.count, moved.kind, moved.nbytes) == (64, "all-to-all", 8 * 2 * 4096 * 2 * 8)
-    assert "experts" in routed.what
+    assert "experts" in routed.purpose
 
 
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
@@ -99,7 +99,7 @@ def test_the_fastest_layout_that_fits_is_found(phase: str) -> None:
         assert best.fits
         assert best.seconds == min(one.seconds for one in tried if one.fits)
         assert step(model, place, best.setting.mesh, **options).seconds == best.seconds
-        assert best.but(batch=1).setting.axes == best.setting.axes
+        assert best.but(batch=1).setting.mesh == best.setting.mesh
 
 
 def test_a_mixture_reads_the_experts_that_its_tokens_choose() -> None:
@@ -186,7 +186,7 @@ def test_speculation_by_the_paper_s_formula() -> None:
         (lambda: step("llama-3-70b", "v6e", {"tensor": 8}), rh.BadType, "topology"),
         (lambda: llama(law=True, chips=2), rh.BadValue, "groups of kernels, without law, chips"),
         (lambda: llama(reached=True), rh.BadValue, "ceilings='reached'"),
-        (lambda: rh.verdict(llama()), rh.BadValue, r"step.but\(place=CHIP\)"),
+        (lambda: rh.verdict(llama()), rh.BadValue, r"step.but\(hardware=CHIP\)"),
         (lambda: step("llama-3-8b", "h100", context=2, new=4), rh.BadValue, "new=4 of context=2"),
         (
             lambda: speculative(llama(), llama(), draft_tokens=2, acceptance=1.5),

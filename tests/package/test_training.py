@@ -31,7 +31,7 @@ def llama(
 
 def found(one: TrainingStep) -> dict[tuple[str, str], tuple[float, float]]:
     """Count and bytes of each exchange."""
-    return {(e.role, e.what): (e.count, e.collective.nbytes) for e in one.exchanges}
+    return {(e.role, e.purpose): (e.count, e.collective.nbytes) for e in one.exchanges}
 
 
 # --- FLOPs ----------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_attention_s_products_by_hand() -> None:
         ):
             one = llama(chip, shape, recompute=recompute)
             others = one.flops - pairs * (8 if recompute else 6)
-            peak = one.setting.place.flops()
+            peak = one.setting.topology.flops()
             expected = others / peak + products * pairs / filled / peak
             assert one.compute == pytest.approx(expected)
 
@@ -476,7 +476,7 @@ def test_products_take_what_their_laws_say() -> None:
 def test_exchanges_within_a_host_take_what_their_laws_say() -> None:
     mesh = {"fsdp": 2, "tensor": 4}
     roof, law = (on_gpus(mesh=mesh, law=each) for each in (False, True))
-    place = roof.setting.place
+    place = roof.setting.topology
     taken = [e.count * by_law(e.collective, place.chip).seconds for e in law.exchanges]
     assert law.hidden + law.exposed == approx(sum(taken))
     assert law.exposed != approx(roof.exposed, rel=0.01)

@@ -16,19 +16,19 @@ from roofline_helpers.measured.typical import dtype_in_tables, law_of
 from roofline_helpers.work import Work
 
 
-def known(chip: Chip, dtype: str) -> bool:
+def has_laws(chip: Chip, dtype: str) -> bool:
     """Return whether a chip's matmuls in this type and its attention have laws."""
     jobs = work.matmul(1, 1, 1, dtype), work.flash_attention(1, 1, 1, 1, 1, causal=True)
     return all(law_of(job, _measured(chip)) for job in jobs)
 
 
-def compute(one: TrainingSetting, forward: Mapping[str, float], flops: float) -> float:
+def matmul_seconds(setting: TrainingSetting, forward: Mapping[str, float], flops: float) -> float:
     """Return the seconds of all matmuls on one device, without the pipeline bubble.
 
     Parameters
     ----------
-    one : TrainingSetting
-        On a chip whose laws are `known`.
+    setting : TrainingSetting
+        On a chip that `has_laws`.
     forward : mapping of str to float
         FLOPs of one forward pass by matmul.
     flops : float
@@ -36,8 +36,8 @@ def compute(one: TrainingSetting, forward: Mapping[str, float], flops: float) ->
 
     Each matmul runs at the rate of its forward kernel: its backward ones have the same sides.
     """
-    model, chip, split = one.model, one.place.chip, one.size("tensor")
-    tokens, width = one.group_tokens / one.microbatches, model.d_model
+    model, chip, split = setting.model, setting.topology.chip, setting.size("tensor")
+    tokens, width = setting.microbatch_tokens, model.d_model
     inner = model.mixers(lambda mixer: mixer.output) / model.layers / width
     ups = 2 if model.gated else 1
     sides = {
@@ -47,41 +47,45 @@ def compute(one: TrainingSetting, forward: Mapping[str, float], flops: float) ->
         "down": (width, model.d_ff / split),
     }
     rows = max(1, round(tokens))
-    sequences = max(1, round(tokens / one.seq))
-    heads = [max(1, each // split) for each in (model.heads, model.kv_heads)]
+    sequences = max(1, round(tokens / setting.seq))
     attention = work.flash_attention(
-        sequences, one.seq, one.seq, heads[0], model.head_dim, heads[1], causal=True
+        sequences,
+        setting.seq,
+        heads=max(1, model.heads // split),
+        head_dim=model.head_dim,
+        kv_heads=max(1, model.kv_heads // split),
+        causal=True,
     )
-    again = {name: 3 + (name in one.recompute) for name in forward}
-    rest = flops - sum(forward[name] * again[name] for name in forward)
+    passes = {name: 3 + (name in setting.recompute) for name in forward}
+    rest = flops - sum(forward[name] * passes[name] for name in forward)
     head = work.matmul(rows, max(1, model.vocabulary // split), width, chip.half)
     seconds = rest * _per_flop(head, chip)
     # attention has five matmuls backward and two forward
-    seconds += forward["attention"] * (again["attention"] + 1 / 2) * _per_flop(attention, chip)
+    seconds += forward["attention"] * (passes["attention"] + 1 / 2) * _per_flop(attention, chip)
     for name, (n, k) in sides.items():
-        routed = mixture.routed(one, name) if model.experts and name in ("up", "down") else 0.0
-        job = work.matmul(rows, round(n), round(k), one.dtype, b=one.dtype, out=chip.half)
-        seconds += (forward[name] - routed) * again[name] * _per_flop(job, chip)
+        routed = mixture.routed(setting, name) if model.experts and name in ("up", "down") else 0.0
+        job = work.matmul(rows, round(n), round(k), setting.dtype, b=setting.dtype, out=chip.half)
+        seconds += (forward[name] - routed) * passes[name] * _per_flop(job, chip)
         if routed:
-            seconds += routed * again[name] * _of_experts(one, rows)
-    return seconds / one.place.members
+            seconds += routed * passes[name] * _per_flop_of_experts(setting, rows)
+    return seconds / setting.topology.members
 
 
-def _of_experts(one: TrainingSetting, rows: int) -> float:
+def _per_flop_of_experts(setting: TrainingSetting, rows: int) -> float:
     """Return the seconds per FLOP of a grouped matmul, by the faster of the ways to scale fp8."""
-    of, spread, chip = one.model.experts, one.size("expert"), one.place.chip
-    assert of is not None
+    experts, spread, chip = setting.model.experts, setting.size("expert"), setting.topology.chip
+    assert experts
     job = work.grouped_matmul(
         rows * spread,
-        one.model.d_model,
-        of.d_ff,
-        of.count,
-        of.active,
-        one.dtype,
-        local_experts=of.count // spread,
+        setting.model.d_model,
+        experts.d_ff,
+        experts.count,
+        experts.active,
+        setting.dtype,
+        local_experts=experts.count // spread,
     )
-    ways = ("fp8", "fp8 in blocks") if one.dtype == "fp8" else (dtype_in_tables(job),)
-    return min(_per_flop(job, chip, laws(job.kind, _measured(chip), way)) for way in ways)
+    types = ("fp8", "fp8 in blocks") if setting.dtype == "fp8" else (dtype_in_tables(job),)
+    return min(_per_flop(job, chip, laws(job.kind, _measured(chip), dtype)) for dtype in types)
 
 
 def _per_flop(job: Work, chip: Chip, law: Law | None = None) -> float:
