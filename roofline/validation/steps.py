@@ -13,9 +13,9 @@ from roofline.configurations import model
 from roofline.serving import ServingStep
 from roofline.training import TrainingStep
 from roofline.training.step import filled
+from roofline.validation.programs import seconds_by_bound
 from roofline.xla import DoesNotFit, Report
 from roofline.xla.analysis import find_record
-from roofline.xla.report import at_reached
 from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import Fields
 from roofline_helpers.models import Decoder, shaped
@@ -150,7 +150,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
         """
         if self.program is None:
             return None
-        return at_reached(self.program, filled=filled(self.model, self.chip))
+        return seconds_by_bound(self.program, filled=filled(self.model, self.chip))
 
     @property
     def flops(self) -> int:

@@ -22,7 +22,6 @@ from roofline.xla.kernel import (
     Links,
     TimedCollective,
     Timeline,
-    chip_roofline,
     exchanges_of,
     grouped,
     kernel_of,
@@ -34,7 +33,6 @@ from roofline.xla.pallas import PallasKernel
 from roofline.xla.targets import chip_of, clock_of
 from roofline_helpers import __version__, chips
 from roofline_helpers.common import records
-from roofline_helpers.common.checks import single
 from roofline_helpers.common.terminal import text_of
 from roofline_helpers.roofline import FLOOR, bound_of
 from roofline_helpers.verdicts import floor_of
@@ -568,62 +566,3 @@ def _read(report: Report) -> Report:
 def load_refusal(path: Any) -> str:
     """Return the compiler's message about a program that doesn't fit; raise as `load_report`."""
     return str(records.load(path, REFUSED, dict)["message"])
-
-
-# --- A compiled program at reached ceilings ------------------------------------------------------
-
-
-def at_reached(report: Report, *, filled: float = 1.0) -> dict[str, float]:
-    """Return the time of a TPU program at reached ceilings, with exchanges by its schedule.
-
-    Parameters
-    ----------
-    report : Report
-        Of one device.
-    filled : float
-        Share of the matrix unit that matmuls of Pallas kernels fill, which the program doesn't
-        state.
-
-    Returns
-    -------
-    dict of str to float
-        Seconds of the kernels, one after another, by the bound of each.
-
-    Raises
-    ------
-    BadType, BadValue
-        Not a positive number.
-    """
-    share = single("filled", filled)
-    links = Links(report.target, report.topology, report.mesh, report.devices)
-    names = ("matmuls", _FED, "Pallas kernels", "passes over memory", _WAITING)
-    parts, kernels = dict.fromkeys(names, 0.0), []
-    for kernel in (_reached(each, links) for each in report.kernels):
-        if kernel.work.opcode == "custom-call" and kernel.bound == "compute" and kernel.roof:
-            kernel = replace(kernel, roof=replace(kernel.roof, peak=kernel.roof.peak * share))
-        kernels.append(kernel)
-        if not kernel.work.overlaps and kernel.limit is not None:
-            parts[_part(kernel)] += kernel.roof_seconds or 0.0
-    waited = zip(kernels, timeline_of(kernels).exposed, strict=True)
-    parts[_WAITING] += sum(seconds for kernel, seconds in waited if kernel.work.overlaps)
-    return parts
-
-
-_FED, _WAITING = "matmuls that wait for memory", "exchanges that wait"
-
-
-def _part(kernel: CompiledKernel) -> str:
-    """Return the part of `at_reached` that a kernel's time belongs to."""
-    if kernel.work.opcode == "custom-call":
-        return "Pallas kernels"
-    if kernel.bound in ("compute", "network"):
-        return "matmuls" if kernel.bound == "compute" else _WAITING
-    return _FED if kernel.work.matrix_flops else "passes over memory"
-
-
-def _reached(kernel: CompiledKernel, links: Links) -> CompiledKernel:
-    """Return a kernel under reached ceilings, with its exchange at reached link rates."""
-    exchange, chip = kernel.work.collective, kernel.chip
-    seconds = None if exchange is None else links.seconds(exchange, reached=True)
-    roof = chip_roofline(chip, kernel.work.matrix_types, reached=True) if chip else None
-    return replace(kernel, roof=roof, link_seconds=seconds)
