@@ -213,7 +213,7 @@ def _dkv_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> A
     )(queries, keys, values, d_out, *_padded_rows(tile, lse, delta))
     if group > 1:
         grouped = (result.reshape(batch, kv_heads, group, *shape[2:]) for result in results)
-        results = [jnp.sum(each, axis=2).astype(k.dtype) for each in grouped]
+        results = [jnp.sum(result, axis=2).astype(k.dtype) for result in grouped]
     return tuple(result[:, :, :kv_len, :head_dim] for result in results)
 
 
@@ -239,8 +239,8 @@ def _padded(tile: Tiles, queries: Sequence[Any], keys: Sequence[Any]) -> list[An
     """Return them with whole blocks of rows and columns, zeros where there was nothing."""
     lengths = [tile.q_padded] * len(queries) + [tile.kv_padded] * len(keys)
     return [
-        _grown(each, length, tile.head_dim)
-        for each, length in zip((*queries, *keys), lengths, strict=True)
+        _grown(array, length, tile.head_dim)
+        for array, length in zip((*queries, *keys), lengths, strict=True)
     ]
 
 

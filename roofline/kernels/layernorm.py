@@ -147,13 +147,13 @@ def layernorm_gelu_dropout_residual(
 @functools.partial(jax.jit, static_argnums=5)
 def _chain(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Options) -> Any:
     """Do the whole chain, or without mask and residual LayerNorm and GELU alone."""
-    ends = (None if each is None else _as_rows(each) for each in (mask, residual))
+    ends = (None if array is None else _as_rows(array) for array in (mask, residual))
     return _chain_vjp(_as_rows(x), gamma, beta, *ends, options).reshape(x.shape)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _chain_vjp(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Options) -> Any:
-    arrays = [each for each in (x, gamma, beta, mask, residual) if each is not None]
+    arrays = [array for array in (x, gamma, beta, mask, residual) if array is not None]
     return by_platform(functools.partial(_forward_call, options=options), options, *arrays)
 
 
@@ -167,7 +167,7 @@ def _chain_forward(
 
 def _chain_backward(options: Options, saved: Any, dy: Any) -> Any:
     x, gamma, beta, mask, like_residual = saved
-    arrays = [each for each in (x, gamma, beta, mask, dy) if each is not None]
+    arrays = [array for array in (x, gamma, beta, mask, dy) if array is not None]
     call = functools.partial(_backward_call, options=options)
     dx, dgamma, dbeta = by_platform(call, options, *arrays)
     skipped = None if like_residual is None else dy.astype(like_residual.dtype)
@@ -229,16 +229,16 @@ def backward_work(arrays: Sequence[Any], programs: int) -> work.Work:
     """Count the backward kernel: forward again, 11 for GELU's slope, 4 for d, 8 for dx, 3 sums."""
     x, gamma, _, *others = arrays
     rows, columns = x.shape
-    again = work.fuse(
+    forward = work.fuse(
         work.layernorm(rows, columns, x.dtype), work.gelu(x.size, x.dtype, x="y", y="u")
     )
     return replace(
-        again,
+        forward,
         name="backward",
-        reads={str(i): each.size * each.dtype.itemsize for i, each in enumerate(arrays)},
+        reads={str(i): array.size * array.dtype.itemsize for i, array in enumerate(arrays)},
         writes={"dx": x.size * x.dtype.itemsize, "dγ, dβ": 2 * programs * gamma.size * 4},
         passes={},
-        vector_flops=again.vector_flops + x.size * (11 + 2 * len(others) + 8 + 3),
+        vector_flops=forward.vector_flops + x.size * (11 + 2 * len(others) + 8 + 3),
     )
 
 

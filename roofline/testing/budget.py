@@ -92,7 +92,7 @@ class Limit:
 
     Examples
     --------
-    >>> Limit.of("kernels", "<= 12").text
+    >>> Limit.parse("kernels", "<= 12").text
     '<= 12'
     """
 
@@ -102,7 +102,7 @@ class Limit:
     text: str
 
     @classmethod
-    def of(cls, metric: str, wanted: Any) -> Limit:
+    def parse(cls, metric: str, wanted: Any) -> Limit:
         """Read a limit.
 
         Parameters
@@ -122,7 +122,7 @@ class Limit:
 
         Examples
         --------
-        >>> Limit.of("hbm_bytes", "<= 1.2 GB").value
+        >>> Limit.parse("hbm_bytes", "<= 1.2 GB").value
         1200000000.0
         """
         metric = name_of("limit", metric, METRICS)
@@ -297,7 +297,7 @@ class Budget:
         limits = {key: value for key, value in named.items() if _is_limit(key, value)}
         arguments = {key: value for key, value in named.items() if key not in limits}
         try:
-            wanted = [Limit.of(key, value) for key, value in limits.items()]
+            wanted = [Limit.parse(key, value) for key, value in limits.items()]
             must_fit, missing = flag("fits", fits), can_compile(slice_of(chip)[0])
         except RooflineError as error:
             _fail(str(error))
@@ -316,7 +316,7 @@ class Budget:
         __tracebackhide__ = True
         broken = [limit.broken(report) for limit in wanted]
         broken += [memory_over(report)] if must_fit else []
-        words = [each for each in broken if each is not None]
+        words = [line for line in broken if line is not None]
         if words:
             where = report.chip.name if report.chip is not None else report.target
             first = f"{report.name} for {where} is over its budget, or may be:"
@@ -328,10 +328,10 @@ class Budget:
             whose = f"the name {name!r}" if name else "no name"
             raise BadValue(f"two calls of {self.test} have {whose}: give each its own with name=")
         self._names.add(name)
-        place = baseline_path(self.test_file, self.test, name)
+        path = baseline_path(self.test_file, self.test, name)
         before = None
         try:
-            before = load_baseline(place)
+            before = load_baseline(path)
         except BadRecord as error:
             if not self.update:
                 _fail(f"{error}. Write it anew: {self.command}")
@@ -341,16 +341,16 @@ class Budget:
             if changes is not None and not changes and changes.same_compiler and same_package:
                 self.properties.append((PROPERTY, UNCHANGED))
                 return
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write(place, report.to_json(brief=True))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path, report.to_json(brief=True))
             self.properties.append((PROPERTY, WRITTEN))
         elif before is None or changes is None:
-            where = os.path.relpath(place)
+            where = os.path.relpath(path)
             _fail(f"no baseline {where} yet: {self.command}, look at it, commit it")
         elif changes:
-            self._differs(os.path.relpath(place), before, report, changes)
+            self._differs(os.path.relpath(path), before, report, changes)
 
-    def _differs(self, place: str, before: Report, report: Report, changes: Changes) -> None:
+    def _differs(self, path: str, before: Report, report: Report, changes: Changes) -> None:
         """Say what changed: by whose doing it may be, where compiler or counting differ."""
         __tracebackhide__ = True
         lines = changes.describe().splitlines()
@@ -363,14 +363,14 @@ class Budget:
                 f"  the baseline was counted by roofline_helpers {by}, this is {__version__}: "
                 "a difference may be the counting's"
             )
-        what = "\n".join([*listed, f"if that is meant: {self.command}"])
+        listing = "\n".join([*listed, f"if that is meant: {self.command}"])
         if changes.same_compiler:
-            _fail(f"{report.name} is not what {place} says: {what}")
+            _fail(f"{report.name} is not what {path} says: {listing}")
         self.properties.append((PROPERTY, OTHER))
         message = (
             f"{report.name} was compiled by another version than its baseline: "
             f"{compiled_by(before)}, now {compiled_by(report)}. What follows may be the "
-            f"compiler's doing, not yours; {what}"
+            f"compiler's doing, not yours; {listing}"
         )
         if self.strict:
             _fail(message)

@@ -62,11 +62,14 @@ def roofline(request: pytest.FixtureRequest) -> Budget:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say what became of baselines; those of other processes are in their reports."""
-    reports = (each for kind in terminalreporter.stats.values() for each in kind)
-    calls = (report for report in reports if getattr(report, "when", "") == "call")
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
     counts = Counter(
-        what for call in calls for name, what in call.user_properties if name == PROPERTY
+        fate
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, fate in report.user_properties
+        if name == PROPERTY
     )
     if counts:
-        summary = ", ".join(f"{many} {what}" for what, many in counts.items())
+        summary = ", ".join(f"{count} {fate}" for fate, count in counts.items())
         terminalreporter.write_line(f"roofline baselines: {summary}")

@@ -413,13 +413,13 @@ def _unused_donations(lowered: Lowered) -> list[str]:
     """Return notes on donated arguments for which no result has their shape and type."""
     import jax
 
-    infos = jax.tree.leaves(lowered.stage.args_info, is_leaf=lambda one: hasattr(one, "donated"))
-    left = Counter((tuple(one.shape), one.dtype) for one in results_of(lowered.stage))
+    infos = jax.tree.leaves(lowered.stage.args_info, is_leaf=lambda info: hasattr(info, "donated"))
+    left = Counter((tuple(info.shape), info.dtype) for info in results_of(lowered.stage))
     notes = []
     for number, info in enumerate(infos):
-        place = tuple(info.shape), info.dtype
-        left[place] -= info.donated
-        if info.donated and left[place] < 0:
+        kind = tuple(info.shape), info.dtype
+        left[kind] -= info.donated
+        if info.donated and left[kind] < 0:
             called = f"argument {number}, {info.dtype}[{','.join(map(str, info.shape))}]"
             notes.append(f"{NOT_REUSED}{called}: no result that is left has its shape and type")
     return notes

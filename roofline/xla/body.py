@@ -76,9 +76,9 @@ def value_of(var: Any, known: Mapping[Any, Any]) -> Any:
     return known.get(var)
 
 
-def inside(each: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+def inside(equation: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
     """Yield the jaxprs among the parameters of an equation, and their constants."""
-    for value in each.params.values():
+    for value in equation.params.values():
         for part in value if isinstance(value, tuple | list) else [value]:
             if hasattr(part, "jaxpr") and hasattr(part, "consts"):
                 yield part.jaxpr, part.consts
@@ -128,7 +128,7 @@ _SPECIAL = {
 
 def _elements(ref: Any, transforms: Sequence[Any]) -> int | None:
     """Return the elements that the last indexer of a reference selects; None if data say."""
-    picked = [each for each in transforms or () if hasattr(each, "get_indexer_shape")]
+    picked = [indexer for indexer in transforms or () if hasattr(indexer, "get_indexer_shape")]
     sizes = picked[-1].get_indexer_shape() if picked else ref.aval.shape
     return math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
 
@@ -142,18 +142,18 @@ def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
     return [(getattr(part, "ref", part), getattr(part, "transforms", ())) for part in first]
 
 
-def _scalar(each: Any, values: Sequence[Any]) -> Any:
+def _scalar(equation: Any, values: Sequence[Any]) -> Any:
     """Return the value of an operation on known scalars, or None."""
-    name = each.primitive.name
+    name = equation.primitive.name
     if name == "get":
-        return _read(each, values)
-    scalar = len(each.outvars) == 1 and not each.outvars[0].aval.shape
+        return _read(equation, values)
+    scalar = len(equation.outvars) == 1 and not equation.outvars[0].aval.shape
     if not scalar or any(v is None for v in values):
         return None
     if name in _SCALARS:
         return _SCALARS[name](*values)
     if name == "div":
-        whole = np.issubdtype(each.outvars[0].aval.dtype, np.integer)
+        whole = np.issubdtype(equation.outvars[0].aval.dtype, np.integer)
         divisor = np.where(values[1] == 0, 1, values[1])
         quotient = np.asarray(values[0]) / divisor
         return np.trunc(quotient).astype(np.int64) if whole else quotient
@@ -163,22 +163,22 @@ def _scalar(each: Any, values: Sequence[Any]) -> Any:
     if name == "clamp":
         return np.clip(values[1], values[0], values[2])
     if name == "convert_element_type":
-        return np.asarray(values[0]).astype(each.params["new_dtype"])
+        return np.asarray(values[0]).astype(equation.params["new_dtype"])
     if name in ("broadcast_in_dim", "reshape", "squeeze", "copy", "stop_gradient"):
         return values[0]
     return None
 
 
-def _read(each: Any, values: Sequence[Any]) -> Any:
+def _read(equation: Any, values: Sequence[Any]) -> Any:
     """Return the number in a known array at known indices."""
-    if values[0] is None or each.outvars[0].aval.shape:
+    if values[0] is None or equation.outvars[0].aval.shape:
         return None
-    places = each.params["tree"].unflatten(values[1:])
-    if len(places) != 1 or any(place is None for place in places[0].indices):
+    indexers = equation.params["tree"].unflatten(values[1:])
+    if len(indexers) != 1 or any(index is None for index in indexers[0].indices):
         return None
     try:
-        index = tuple(np.asarray(place).astype(np.int64) for place in places[0].indices)
-        return np.asarray(values[0])[index]
+        indices = (np.asarray(index).astype(np.int64) for index in indexers[0].indices)
+        return np.asarray(values[0])[tuple(indices)]
     except (IndexError, TypeError, ValueError):
         return None
 
@@ -208,18 +208,18 @@ class Body:
 
     def run(self, jaxpr: Any, known: dict[Any, Any], weight: Any) -> None:
         """Count the equations of a jaxpr."""
-        for eqn in jaxpr.eqns:
-            name = eqn.primitive.name
-            values = [value_of(var, known) for var in eqn.invars]
+        for equation in jaxpr.eqns:
+            name = equation.primitive.name
+            values = [value_of(var, known) for var in equation.invars]
             if name in _SPECIAL:
-                getattr(self, _SPECIAL[name])(eqn, values, known, weight)
-            elif any(True for _ in inside(eqn)) and name not in _REDUCING:
-                self._call(eqn, values, known, weight)
+                getattr(self, _SPECIAL[name])(equation, values, known, weight)
+            elif any(True for _ in inside(equation)) and name not in _REDUCING:
+                self._call(equation, values, known, weight)
             else:
-                self._count(eqn, weight)
-            result = _scalar(eqn, values)
+                self._count(equation, weight)
+            result = _scalar(equation, values)
             if result is not None:
-                known[eqn.outvars[0]] = result
+                known[equation.outvars[0]] = result
 
     def _times(self, weight: Any) -> float:
         """Return the number of runs in all steps together."""
@@ -238,68 +238,72 @@ class Body:
 
     # --- rules of other operations: each gets the equation, its values, all values, its weight
 
-    def _uncounted(self, each: Any, *_: Any) -> None:
-        self.unsure.add(each.primitive.name)  # only outside of a kernel's body
+    def _uncounted(self, equation: Any, *_: Any) -> None:
+        self.unsure.add(equation.primitive.name)  # only outside of a kernel's body
 
-    def _product(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+    def _product(self, equation: Any, _: Any, __: Any, weight: Any) -> None:
         """Count a matmul; of a ragged one, each row with the weights of its group."""
         grouped: tuple[int, ...] = ()
-        numbers = each.params.get("dimension_numbers")
+        numbers = equation.params.get("dimension_numbers")
         if numbers is None:
-            ragged = each.params["ragged_dot_dimension_numbers"]
+            ragged = equation.params["ragged_dot_dimension_numbers"]
             numbers, grouped = ragged.dot_dimension_numbers, tuple(ragged.rhs_group_dimensions)
         (_, contracted), (_, batch) = numbers
-        lhs, rhs = (var.aval for var in each.invars[:2])
+        lhs, rhs = (var.aval for var in equation.invars[:2])
         left_out = {*contracted, *batch, *grouped}
         columns = math.prod(n for d, n in enumerate(rhs.shape) if d not in left_out)
-        self._multiplied(each, math.prod(lhs.shape) * columns, weight)
+        self._multiplied(equation, math.prod(lhs.shape) * columns, weight)
 
-    def _convolution(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+    def _convolution(self, equation: Any, _: Any, __: Any, weight: Any) -> None:
         """Count a convolution, without the taps that meet only padding."""
-        lhs, rhs, out = (var.aval.shape for var in (*each.invars, *each.outvars))
-        left, right, made = each.params["dimension_numbers"]
-        macs = lhs[left[0]] // each.params["batch_group_count"] * rhs[right[0]] * rhs[right[1]]
+        lhs, rhs, out = (var.aval.shape for var in (*equation.invars, *equation.outvars))
+        left, right, made = equation.params["dimension_numbers"]
+        macs = lhs[left[0]] // equation.params["batch_group_count"] * rhs[right[0]] * rhs[right[1]]
         names = "window_strides", "padding", "lhs_dilation", "rhs_dilation"
-        sides = zip(left[2:], right[2:], made[2:], *(each.params[n] for n in names), strict=True)
+        sides = zip(
+            left[2:], right[2:], made[2:], *(equation.params[n] for n in names), strict=True
+        )
         for x, w, y, stride, (low, _), base, dilation in sides:
             macs *= Window(rhs[w], stride, low, base, dilation).taps(lhs[x], out[y])
-        self._multiplied(each, macs, weight)
+        self._multiplied(equation, macs, weight)
 
-    def _multiplied(self, each: Any, macs: int, weight: Any) -> None:
+    def _multiplied(self, equation: Any, macs: int, weight: Any) -> None:
         """Add the FLOPs of so many multiply-adds, of complex numbers eight each."""
-        types = [var.aval.dtype for var in each.invars[:2]]
+        types = [var.aval.dtype for var in equation.invars[:2]]
         flops = 8 if "complex" in str(types[0]) else 2
         self.matrix += flops * macs * self._times(weight)
         self.types["×".join(dict.fromkeys(map(short, types)))] = None
 
-    def _place(self, each: Any, _: Any, known: dict[Any, Any], __: Any) -> None:
+    def _place(self, equation: Any, _: Any, known: dict[Any, Any], __: Any) -> None:
         """Note the position of each step in the grid, or the grid's size."""
-        axis, whole = each.params["axis"], each.primitive.name == "num_programs"
-        known[each.outvars[0]] = np.asarray(self.grid[axis]) if whole else self.steps[axis]
+        axis, whole = equation.params["axis"], equation.primitive.name == "num_programs"
+        known[equation.outvars[0]] = np.asarray(self.grid[axis]) if whole else self.steps[axis]
 
-    def _call(self, each: Any, values: Sequence[Any], known: dict[Any, Any], weight: Any) -> None:
-        (jaxpr, _), name = next(inside(each)), each.primitive.name
+    def _call(
+        self, equation: Any, values: Sequence[Any], known: dict[Any, Any], weight: Any
+    ) -> None:
+        (jaxpr, _), name = next(inside(equation)), equation.primitive.name
         # a call with its own memory (run_scoped) has its inputs as constants
         inputs = jaxpr.constvars if name == "run_scoped" else jaxpr.invars
-        times = weight * each.params["mesh"].size if name == "shard_map" else weight
-        results = self._enter(inputs, jaxpr, each.invars, values, times)
-        known |= {v: r for v, r in zip(each.outvars, results, strict=False) if r is not None}
+        times = weight * equation.params["mesh"].size if name == "shard_map" else weight
+        results = self._enter(inputs, jaxpr, equation.invars, values, times)
+        known |= {v: r for v, r in zip(equation.outvars, results, strict=False) if r is not None}
 
-    def _branches(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
-        branches, chosen = each.params["branches"], values[0]
+    def _branches(self, equation: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
+        branches, chosen = equation.params["branches"], values[0]
         if chosen is None:
-            costs = [self._cost(each.jaxpr) for each in branches]
+            costs = [self._cost(equation.jaxpr) for equation in branches]
             if max(costs) > min(costs):
                 self.unsure.add("branches")
             chosen = int(np.argmax(costs) if self.most else np.argmin(costs))
             jaxpr = branches[chosen].jaxpr
-            self._enter(jaxpr.invars, jaxpr, each.invars[1:], values[1:], weight)
+            self._enter(jaxpr.invars, jaxpr, equation.invars[1:], values[1:], weight)
             return
         for number, branch in enumerate(branches):
             taken = weight * (np.asarray(chosen) == number)
             if np.any(taken):
                 jaxpr = branch.jaxpr
-                self._enter(jaxpr.invars, jaxpr, each.invars[1:], values[1:], taken)
+                self._enter(jaxpr.invars, jaxpr, equation.invars[1:], values[1:], taken)
 
     def _cost(self, jaxpr: Any) -> float:
         """Return the FLOPs and bytes of a branch on its own."""
@@ -309,39 +313,39 @@ class Body:
             return math.inf
         return alone.matrix + alone.vector + sum(alone.moved.values())
 
-    def _scan(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
-        groups = each.params.get("ft_in")  # since JAX 0.11: constants, carries, slices
-        constants = len(groups.unpack()[0]) if groups else each.params["num_consts"]
-        inner, length = each.params["jaxpr"].jaxpr, each.params["length"]
+    def _scan(self, equation: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
+        groups = equation.params.get("ft_in")  # since JAX 0.11: constants, carries, slices
+        constants = len(groups.unpack()[0]) if groups else equation.params["num_consts"]
+        inner, length = equation.params["jaxpr"].jaxpr, equation.params["length"]
         unknown = [None] * (len(inner.invars) - constants)
         alone = Body(self.grid, self.steps, self.loads, self.most)
         alone.run(inner, dict(zip(inner.invars, [*values[:constants], *unknown], strict=True)), 1)
         if not alone.unsure or length * len(inner.eqns) > MOST_EQUATIONS:
             known = [*values[:constants], *unknown]
-            self._enter(inner.invars, inner, each.invars, known, weight * length)
+            self._enter(inner.invars, inner, equation.invars, known, weight * length)
             return
-        carries = len(groups.unpack()[1]) if groups else each.params["num_carry"]
+        carries = len(groups.unpack()[1]) if groups else equation.params["num_carry"]
         carried, slices = values[constants : constants + carries], unknown[carries:]
         for _ in range(length):  # what a turn does depends on its number, as of `emit_pipeline`
             known = [*values[:constants], *carried, *slices]
-            carried = self._enter(inner.invars, inner, each.invars, known, weight)[:carries]
+            carried = self._enter(inner.invars, inner, equation.invars, known, weight)[:carries]
 
-    def _while(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
-        before, inner = each.params["cond_nconsts"], each.params["body_nconsts"]
-        body = each.params["body_jaxpr"].jaxpr
-        turns = self._turns(each, values)
+    def _while(self, equation: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
+        before, inner = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+        body = equation.params["body_jaxpr"].jaxpr
+        turns = self._turns(equation, values)
         if turns is None:
             self.unsure.add("trip counts")
             self.endless = self.most
             turns = int(self.most)
         constants = values[before : before + inner]
         known = [*constants, *[None] * (len(body.invars) - len(constants))]
-        self._enter(body.invars, body, each.invars[before:], known, weight * turns)
+        self._enter(body.invars, body, equation.invars[before:], known, weight * turns)
 
-    def _turns(self, each: Any, values: Sequence[Any]) -> Any:
+    def _turns(self, equation: Any, values: Sequence[Any]) -> Any:
         """Return the trip count of a loop whose counter goes up by one; None for others."""
-        before, inner = each.params["cond_nconsts"], each.params["body_nconsts"]
-        test = each.params["cond_jaxpr"].jaxpr
+        before, inner = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+        test = equation.params["cond_jaxpr"].jaxpr
         if len(test.eqns) != 1 or test.eqns[0].primitive.name != "lt":
             return None
         inputs = [*values[:before], *values[before + inner :]]
@@ -361,24 +365,24 @@ class Body:
         outer = self.refs.get(ref, ref)
         self.moved[outer] = self.moved.get(outer, 0.0) + amount
 
-    def _copy(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+    def _copy(self, equation: Any, _: Any, __: Any, weight: Any) -> None:
         """Count a copy that a TPU's kernel starts: from or to the main memory."""
-        for ref, places in _ends(each):
+        for ref, indexers in _ends(equation):
             if space_of(ref.aval) in ("any", "hbm"):
-                self._move(ref, _elements(ref, places), weight)
+                self._move(ref, _elements(ref, indexers), weight)
 
-    def _touch(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+    def _touch(self, equation: Any, _: Any, __: Any, weight: Any) -> None:
         """Count the loads and stores of a GPU's program; masked lanes count like others."""
         if self.loads:
-            both = each.primitive.name in _ADDING
-            value = (each.outvars or each.invars[1:])[0]
+            both = equation.primitive.name in _ADDING
+            value = (equation.outvars or equation.invars[1:])[0]
             elements = math.prod(value.aval.shape)
-            self._move(each.invars[0], 2 * elements if both else elements, weight)
+            self._move(equation.invars[0], 2 * elements if both else elements, weight)
 
-    def _count(self, each: Any, weight: Any) -> None:
+    def _count(self, equation: Any, weight: Any) -> None:
         """Add the FLOPs of an operation on arrays that multiplies no matrices."""
-        name = each.primitive.name
-        shape = each.outvars[0].aval.shape if each.outvars else ()
+        name = equation.primitive.name
+        shape = equation.outvars[0].aval.shape if equation.outvars else ()
         if not shape and name not in _REDUCING:
             return
         times = self._times(weight)
@@ -389,4 +393,4 @@ class Body:
         elif name in _ARITHMETIC:
             self.vector += n * times
         elif name in _REDUCING:
-            self.vector += math.prod(each.invars[0].aval.shape) * times
+            self.vector += math.prod(equation.invars[0].aval.shape) * times

@@ -39,7 +39,7 @@ class Change:
     """
 
     kind: str
-    place: str
+    location: str
     line: str
     text: str
     seconds: float = 0.0
@@ -48,7 +48,7 @@ class Change:
 
     def __str__(self) -> str:
         where = f" ({self.line})" if self.line else ""
-        return f"{self.place}{where}: {self.text}"
+        return f"{self.location}{where}: {self.text}"
 
     def __repr__(self) -> str:
         return shortened(f"<{self.kind}: {self}>", LONGEST)
@@ -110,12 +110,12 @@ def changes(before: Report, after: Report) -> Changes:
     renamed or code moved, is no change.
     """
     old, new = grouped(before.kernels, "scope"), grouped(after.kernels, "scope")
-    places = {}
+    sides = {}
     for name in [*old, *new]:
-        places[name] = _own(old.get(name, ())), _own(new.get(name, ()))
-    _leave_out_moved(list(places.values()))
+        sides[name] = _own(old.get(name, ())), _own(new.get(name, ()))
+    _leave_out_moved(list(sides.values()))
     changes = []
-    for name, (was, now) in places.items():
+    for name, (was, now) in sides.items():
         change = _of_place(name, was, now)
         if change is not None:
             changes.append(replace(change, line=line_of(new.get(name) or old[name])))
@@ -123,7 +123,7 @@ def changes(before: Report, after: Report) -> Changes:
     changes.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
     memory = _of_memory(before.memory, after.memory)
     changes = [*changes, *_of_arguments(before, after), *memory]
-    changes.sort(key=lambda change: change.place != LOST_DONATION)
+    changes.sort(key=lambda change: change.location != LOST_DONATION)
     made = (f"{before.jax_version}, {before.compiler}", f"{after.jax_version}, {after.compiler}")
     times = before.time_at_roof, after.time_at_roof
     return Changes(tuple(changes), times, made, _launching(before.kernels, after.kernels))
@@ -141,11 +141,11 @@ def _signature(kernel: CompiledKernel) -> tuple[object, ...]:
     return row.role, row.launches, row.flops.matrix, row.flops.vector, moved
 
 
-def _leave_out_moved(places: Sequence[tuple[list[CompiledKernel], list[CompiledKernel]]]) -> None:
+def _leave_out_moved(sides: Sequence[tuple[list[CompiledKernel], list[CompiledKernel]]]) -> None:
     """Remove kernels that only moved from one place to another."""
 
-    came = [(k, now) for was, now in places for k in _surplus(now, was, _signature)]
-    gone = [(k, was) for was, now in places for k in _surplus(was, now, _signature)]
+    came = [(k, now) for was, now in sides for k in _surplus(now, was, _signature)]
+    gone = [(k, was) for was, now in sides for k in _surplus(was, now, _signature)]
     for kernel, left in gone:
         for other, joined in came:
             if _signature(kernel)[1:] == _signature(other)[1:]:
@@ -158,11 +158,11 @@ def _leave_out_moved(places: Sequence[tuple[list[CompiledKernel], list[CompiledK
 def _surplus(side: Sequence[Any], other: Sequence[Any], key: Callable[[Any], Any]) -> list[Any]:
     """Return the members of one side without a partner on the other side."""
     matched, extra = Counter(map(key, other)), []
-    for each in side:
-        if matched[key(each)]:
-            matched[key(each)] -= 1
+    for member in side:
+        if matched[key(member)]:
+            matched[key(member)] -= 1
         else:
-            extra.append(each)
+            extra.append(member)
     return extra
 
 
@@ -239,11 +239,11 @@ def _kernels(side: Sequence[CompiledKernel]) -> str:
     return f"{len(side)} kernel{'s' if len(side) > 1 else ''}"
 
 
-def _differ(what: str, pair: Sequence[float], unit: str) -> list[str]:
+def _differ(quantity: str, pair: Sequence[float], unit: str) -> list[str]:
     before, after = pair
     if abs(after - before) <= NOTICED * max(before, after):
         return []
-    return [f"{what} {si(before, unit)} → {si(after, unit)}"]
+    return [f"{quantity} {si(before, unit)} → {si(after, unit)}"]
 
 
 def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]:
@@ -266,14 +266,14 @@ def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]
 def _of_arguments(before: Report, after: Report) -> list[Change]:
     """Return the changes in a program's arguments and target."""
     changes = []
-    for what, old, new in (
+    for name, old, new in (
         ("chip", before.target, after.target),
         ("topology", before.topology, after.topology),
         ("mesh", dict(before.mesh), dict(after.mesh)),
         ("arguments", ", ".join(before.arguments), ", ".join(after.arguments)),
     ):
         if old != new:
-            changes.append(Change("arguments", what, "", f"{old or 'none'} → {new or 'none'}"))
+            changes.append(Change("arguments", name, "", f"{old or 'none'} → {new or 'none'}"))
     return changes
 
 
@@ -281,17 +281,18 @@ def _of_exchanges(old: Sequence[TimedCollective], new: Sequence[TimedCollective]
     """Return the exchanges that appeared, and those that are gone."""
 
     def key(exchange: TimedCollective) -> tuple[object, ...]:
-        each = exchange.collective
-        return each.kind, each.axis, each.bytes_in, each.bytes_out, each.launches
+        c = exchange.collective
+        return c.kind, c.axis, c.bytes_in, c.bytes_out, c.launches
 
     changes = []
     for sign, side, other in ((1, new, old), (-1, old, new)):
         for exchange in _surplus(side, other, key):
-            each = exchange.collective
-            axis = f" along {each.axis}" if each.axis else ""
+            collective = exchange.collective
+            axis = f" along {collective.axis}" if collective.axis else ""
             verb = "came in" if sign > 0 else "is gone"
-            text = f"{each.kind}{axis} {verb}: {si(each.bytes_in, 'B')} in, "
-            text += f"{si(each.bytes_out, 'B')} out, {each.launches} ×, {si(exchange.seconds, 's')}"
+            sizes = f"{si(collective.bytes_in, 'B')} in, {si(collective.bytes_out, 'B')} out"
+            text = f"{collective.kind}{axis} {verb}: {sizes}, {collective.launches} ×, "
+            text += si(exchange.seconds, "s")
             changes.append(
                 Change("exchange", exchange.role, exchange.source, text, sign * exchange.exposed)
             )

@@ -86,19 +86,19 @@ _MEGASCALE = {
 """The work of a TPU's hosts between slices, with an array that a program sends them."""
 
 
-def meeting(each: Instruction) -> str | None:
+def meeting(instruction: Instruction) -> str | None:
     """Return the key that a send to the hosts shares with its recv; None for other instructions."""
-    if each.opcode not in ("send", "recv"):
+    if instruction.opcode not in ("send", "recv"):
         return None
-    notes = each.attributes.get("frontend_attributes", "")
+    notes = instruction.attributes.get("frontend_attributes", "")
     found = re.search(r'_xla_host_transfer_rendezvous="([^"]*)"', notes)
     return found[1] if found and "_xla_megascale_transfer_type" in notes else None
 
 
 def _between_slices(site: Site, launches: int) -> CollectiveOp:
     """Return the exchange between slices through hosts, with its groups if they are stated."""
-    each = site.instruction
-    notes = each.attributes["frontend_attributes"]
+    instruction = site.instruction
+    notes = instruction.attributes["frontend_attributes"]
     named = re.search(r'_xla_megascale_transfer_type="(\w+)"', notes)
     target = re.search(r'_xla_megascale_target="\{([\d,]+)\}x\{0:(\d+)\}"', notes)
     kind = _MEGASCALE.get(named[1] if named else "", "collective-permute")
@@ -109,7 +109,7 @@ def _between_slices(site: Site, launches: int) -> CollectiveOp:
     groups = slices and tuple(tuple(range(i, slices * inside, inside)) for i in range(inside))
     n = slices or 1
     out = {"all-gather": n * into, "reduce-scatter": into // n}.get(kind, into)
-    return CollectiveOp(each.name, kind, into, out, n, groups or None, launches)
+    return CollectiveOp(instruction.name, kind, into, out, n, groups or None, launches)
 
 
 def collective_of(site: Site, launches: int) -> CollectiveOp | None:
@@ -120,18 +120,18 @@ def collective_of(site: Site, launches: int) -> CollectiveOp | None:
     part = next(exchanges, None)
     if part is None:
         return None
-    each, exchange = site.instruction, part.instruction
+    kernel, exchange = site.instruction, part.instruction
     kind = exchange.base
     into = sum(shape.bytes for shape in part.operands)
     out = results(exchange).bytes
-    if kind == "all-reduce" and each.opcode == "fusion" and each.shape.bytes < out:
-        kind, out = "reduce-scatter", each.shape.bytes  # each device gets a part of the sum
+    if kind == "all-reduce" and kernel.opcode == "fusion" and kernel.shape.bytes < out:
+        kind, out = "reduce-scatter", kernel.shape.bytes  # each device gets a part of the sum
     groups, hops = groups_of(exchange), 1
     if kind == "collective-permute" and groups:
         groups, hops = rings(groups)
     size = len(groups[0]) if groups else site.program.partitions
     channel = exchange.attributes.get("channel_id", "")
-    return CollectiveOp(each.name, kind, into, out, size, groups, launches, None, channel, hops)
+    return CollectiveOp(kernel.name, kind, into, out, size, groups, launches, None, channel, hops)
 
 
 def rings(pairs: Groups) -> tuple[Groups, int]:
@@ -147,12 +147,12 @@ def rings(pairs: Groups) -> tuple[Groups, int]:
             following[device] = joined
     groups = {min(group): tuple(sorted(group)) for group in following.values()}
     first = min(groups)
-    place = {device: i for i, device in enumerate(groups[first])}
-    n = len(place)
-    far = [(place[t] - place[s]) % n for s, t in pairs if s in place]
+    position = {device: i for i, device in enumerate(groups[first])}
+    n = len(position)
+    far = [(position[t] - position[s]) % n for s, t in pairs if s in position]
     shortest = (hop if hop <= n - hop else hop - n for hop in far)
     hops = max(shortest, key=abs, default=1)
-    return tuple(groups[each] for each in sorted(groups)), hops
+    return tuple(groups[device] for device in sorted(groups)), hops
 
 
 def whole(steps: Sequence[CollectiveOp]) -> CollectiveOp:
@@ -194,14 +194,14 @@ def feeds_product(site: Site, operand: str) -> bool:
     return False
 
 
-def groups_of(each: Instruction) -> Groups | None:
+def groups_of(instruction: Instruction) -> Groups | None:
     """Read replica_groups: {{0,1},{2,3}}, [2,2]<=[4], [2,2]<=[2,2]T(1,0), or a mesh's axes.
 
     None if there are none, or if they can't be read.
     """
-    text = each.attributes.get("replica_groups", "")
-    if each.opcode.startswith("collective-permute"):
-        text = each.attributes.get("source_target_pairs", "")
+    text = instruction.attributes.get("replica_groups", "")
+    if instruction.opcode.startswith("collective-permute"):
+        text = instruction.attributes.get("source_target_pairs", "")
     if text.startswith("{{"):
         return tuple(
             tuple(int(n) for n in group.split(",")) for group in re.findall(r"\{([\d,\s]+)\}", text)
@@ -214,7 +214,7 @@ def groups_of(each: Instruction) -> Groups | None:
         starts = range(0, len(numbers), size)
         return tuple(tuple(numbers[i : i + size]) for i in starts)
     if text.startswith("mesh["):
-        return _of_named_axes(text, each.attributes.get("device_ids", ""))
+        return _of_named_axes(text, instruction.attributes.get("device_ids", ""))
     return None
 
 
@@ -309,7 +309,7 @@ def axis_of(collective: CollectiveOp, axes: Axes) -> str | None:
     if groups is None:
         return None
     own = sum(map(len, groups))
-    total = max((len(each) for key in axes for each in key), default=own)
+    total = max((len(group) for key in axes for group in key), default=own)
     devices = {device for group in groups for device in group}
     if total > own and total % own == 0 and devices == set(range(own)):
         groups = tuple(
@@ -345,17 +345,17 @@ def chain_part(site: Site) -> str | None:
     return None if exchange is None or not aliased(site.instruction)[0] else "between"
 
 
-def aliased(each: Instruction) -> tuple[set[int], set[int]]:
+def aliased(instruction: Instruction) -> tuple[set[int], set[int]]:
     """Return the results of a kernel that are its operands, and those operands, by number."""
-    text = each.attributes.get("output_to_operand_aliasing", "")
+    text = instruction.attributes.get("output_to_operand_aliasing", "")
     pairs = re.findall(r"\{(\d*)\}: \((\d+), \{[^}]*\}\)", text)
     return {int(out or 0) for out, _ in pairs}, {int(operand) for _, operand in pairs}
 
 
-def traced_as(each: Instruction) -> str:
+def traced_as(instruction: Instruction) -> str:
     """Return the key of an operation of the traced function: its name and its frame."""
-    frame = re.search(r"stack_frame_id=\d+|source_line=\d+", each.metadata)
-    return f"{each.op_name} {frame.group()}" if frame else each.op_name
+    frame = re.search(r"stack_frame_id=\d+|source_line=\d+", instruction.metadata)
+    return f"{instruction.op_name} {frame.group()}" if frame else instruction.op_name
 
 
 def windowed_products(program: Module) -> dict[str, str]:
@@ -370,9 +370,9 @@ def windowed_products(program: Module) -> dict[str, str]:
         for instruction in where.instructions:
             if instruction.base == "collective-permute" and instruction.op_name:
                 named.setdefault(traced_as(instruction), []).append(instruction)
-        for each in where.instructions if named else ():
-            site = Site(program, where, each)
-            parts = site.parts() if each.opcode in ("fusion", *PRODUCTS) else ()
+        for instruction in where.instructions if named else ():
+            site = Site(program, where, instruction)
+            parts = site.parts() if instruction.opcode in ("fusion", *PRODUCTS) else ()
             products = (part.instruction for part in parts if part.instruction.opcode in PRODUCTS)
             for name in set(map(traced_as, products)) & named.keys():
                 passed = {value for sent in named[name] for value in _values(where, sent)}
@@ -381,9 +381,9 @@ def windowed_products(program: Module) -> dict[str, str]:
     return kinds
 
 
-def _values(where: Computation, each: Instruction) -> list[str]:
+def _values(where: Computation, permute: Instruction) -> list[str]:
     """Return the names of a permute's operand and result, and of their views."""
-    names, todo = list(each.operands), [each.name]
+    names, todo = list(permute.operands), [permute.name]
     while todo:
         name = todo.pop()
         names.append(name)

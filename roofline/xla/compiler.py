@@ -159,14 +159,14 @@ class DoesNotFit(CannotCompile):
 
 
 @contextlib.contextmanager
-def compiler_errors(what: str, platform: str) -> Iterator[None]:
+def compiler_errors(attempt: str, platform: str) -> Iterator[None]:
     """Turn the error of a platform's compiler into a CannotCompile that begins with `what`."""
     try:
         yield
     except RooflineError:
         raise
     except Exception as error:
-        message = f"{what}: {reason_of(error)}"
+        message = f"{attempt}: {reason_of(error)}"
         if "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message:
             raise DoesNotFit(message) from error
         advice = other_libtpu() if platform == "tpu" else ()
@@ -261,7 +261,7 @@ def _options(lowered: Lowered) -> Any:
     options.parameter_is_tupled_arguments = len(inputs) > 2000
     if count > 1:  # the compiler may choose shardings that nobody gave
         build = options.executable_build_options
-        free = [[not each for each in side] or [True] for side in (inputs, outputs)]
+        free = [[not given for given in side] or [True] for side in (inputs, outputs)]
         build.allow_spmd_sharding_propagation_to_parameters = free[0]
         build.allow_spmd_sharding_propagation_to_output = free[1]
     return options
@@ -275,14 +275,14 @@ def _placed(module: Any) -> tuple[list[bool], list[bool]]:
         if operation.operation.attributes["sym_name"].value == "main"
     )
 
-    def said(attribute: str) -> list[bool]:
+    def sharded(attribute: str) -> list[bool]:
         if attribute not in main.operation.attributes:
             return []
-        each = main.operation.attributes[attribute]
-        return [any(name in part for name in ("sdy.sharding", "mhlo.sharding")) for part in each]
+        notes = main.operation.attributes[attribute]
+        return [any(name in note for name in ("sdy.sharding", "mhlo.sharding")) for note in notes]
 
     kind = main.operation.attributes["function_type"].value
-    inputs, outputs = said("arg_attrs"), said("res_attrs")
+    inputs, outputs = sharded("arg_attrs"), sharded("res_attrs")
     return inputs or [False] * len(kind.inputs), outputs or [False] * len(kind.results)
 
 

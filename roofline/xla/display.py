@@ -178,8 +178,14 @@ def _times(report: Report) -> list[tuple[str, str]]:
 def _exchanges(report: Report) -> list[tuple[str, str]]:
     alike: dict[tuple[Any, ...], list[TimedCollective]] = {}
     for exchange in report.exchanges:
-        each = exchange.collective
-        key = (each.kind, each.axis, each.group_size, each.bytes_in, each.bytes_out)
+        collective = exchange.collective
+        key = (
+            collective.kind,
+            collective.axis,
+            collective.group_size,
+            collective.bytes_in,
+            collective.bytes_out,
+        )
         alike.setdefault(key, []).append(exchange)
     lines = []
     for (kind, axis, size, into, out), same in alike.items():
@@ -234,7 +240,9 @@ def _group_cells(name: str, kernels: Sequence[CompiledKernel]) -> dict[str, Any]
     return {
         "where": name,
         "kernels": len(kernels),
-        "limit": longest_of(kernels, lambda each: "" if each.work.overlaps else each.limit or ""),
+        "limit": longest_of(
+            kernels, lambda kernel: "" if kernel.work.overlaps else kernel.limit or ""
+        ),
         "roof µs": seconds_of(kernels) * 1e6,
         "cycles µs": cycle_seconds_of(kernels) * 1e6 or None,
         "HBM MB": sum(kernel.hbm_bytes for kernel in kernels) / 1e6,
@@ -246,12 +254,12 @@ def _group_cells(name: str, kernels: Sequence[CompiledKernel]) -> dict[str, Any]
 def _costliest(report: Report) -> list[CompiledKernel]:
     """Return the kernels that are listed, in the order in which they run."""
 
-    def cost(place: int) -> tuple[float, float, float]:
-        kernel = report.kernels[place]
+    def cost(index: int) -> tuple[float, float, float]:
+        kernel = report.kernels[index]
         return kernel.roof_seconds or 0.0, kernel.hbm_bytes, kernel.flops or 0.0
 
     dearest = sorted(range(len(report.kernels)), key=cost, reverse=True)[:SHOWN]
-    return [report.kernels[place] for place in sorted(dearest)]
+    return [report.kernels[index] for index in sorted(dearest)]
 
 
 def _cells(kernel: CompiledKernel) -> dict[str, Any]:

@@ -110,7 +110,9 @@ def like(row: Row, chip: chips.Chip) -> Like | None:
     if row.role.startswith("cuDNN attention"):
         law = law_of(flash_attention(1, 128, 128, dtype=dtype, causal=True), chip)
         times = row.matrix_flops / chip.roofline(dtype).peak, 0.0
-        return None if law is None else Like(*(times[0] / each.compute for each in _both(law)))
+        return (
+            None if law is None else Like(times[0] / at_best(law).compute, times[0] / law.compute)
+        )
     if not row.matmul:
         return None
     m, n, k = row.matmul
@@ -119,11 +121,7 @@ def like(row: Row, chip: chips.Chip) -> Like | None:
     times = least(job, chip)
     if law is None or times[0] <= times[1]:
         return None
-    return Like(*(each.seconds(job) for each in _both(law)))
-
-
-def _both(law: Law) -> tuple[Law, Law]:
-    return at_best(law), law
+    return Like(at_best(law).seconds(job), law.seconds(job))
 
 
 def reached_roof(chip: chips.Chip, matrix_types: Sequence[str]) -> Roofline | None:
@@ -181,8 +179,8 @@ def worth_of_cycles() -> Worth:
         hertz, _ = clock_of(chips.chip(row["chip"]).per_device()) or (math.nan, "")
         if row["published"]:
             shares[row["kind"]].append(row["published"] / max(row["cycles"] / hertz, row["roof"]))
-    ranges = {kind: f"{min(each):.2f} to {max(each):.2f}" for kind, each in shares.items()}
-    every = [share for each in shares.values() for share in each]
+    ranges = {kind: f"{min(group):.2f} to {max(group):.2f}" for kind, group in shares.items()}
+    every = [share for group in shares.values() for share in group]
     return Worth(
         min(every),
         max(every),

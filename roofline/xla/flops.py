@@ -36,11 +36,11 @@ ANY: _Piece = ("", None, ())  # an unknown piece
 # --- Custom calls: declared costs, and the calls of NVIDIA's libraries ---------------------------
 
 
-def declared(each: Instruction) -> dict[str, Any]:
+def declared(instruction: Instruction) -> dict[str, Any]:
     """Return the declared cost of a custom call; {} if there is none."""
-    if each.base != "custom-call":
+    if instruction.base != "custom-call":
         return {}
-    estimate = each.config.get("custom_call_config", {}).get("cost_estimate")
+    estimate = instruction.config.get("custom_call_config", {}).get("cost_estimate")
     return estimate if isinstance(estimate, dict) else {}
 
 
@@ -49,16 +49,16 @@ def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
 
     Also the shapes of its operands. None for every other call.
     """
-    each, operands = site.instruction, site.operands
-    result = each.shape.parts[0] if each.shape.parts else each.shape
-    if each.target.startswith("__cublas$") and len(operands) >= 2:
-        stated = each.config.get("gemm_backend_config", each.config)
+    call, operands = site.instruction, site.operands
+    result = call.shape.parts[0] if call.shape.parts else call.shape
+    if call.target.startswith("__cublas$") and len(operands) >= 2:
+        stated = call.config.get("gemm_backend_config", call.config)
         inner = stated.get("dot_dimension_numbers", {}).get("lhs_contracting_dimensions")
         if inner is None:
             return None
         attributes = {"lhs_contracting_dims": ",".join(map(str, inner))}
-        return Instruction(each.name, "dot", result, (), attributes), operands[0], operands[1]
-    if "dim_labels" not in each.attributes or len(operands) < 2:
+        return Instruction(call.name, "dot", result, (), attributes), operands[0], operands[1]
+    if "dim_labels" not in call.attributes or len(operands) < 2:
         return None
     first, second = operands[:2]
     roles = {  # input, kernel and result of the forward convolution, whose window and labels count
@@ -67,8 +67,8 @@ def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
         "__cudnn$convBackwardFilter": (first, result, second),
     }
     for name, (lhs, rhs, out) in roles.items():
-        if each.target.startswith(name):
-            return Instruction(each.name, "convolution", out, (), each.attributes), lhs, rhs
+        if call.target.startswith(name):
+            return Instruction(call.name, "convolution", out, (), call.attributes), lhs, rhs
     return None
 
 
@@ -84,19 +84,19 @@ def library_attention(site: Site) -> Flops | None:
     Forward it has two matmuls, backward five: the scores once more, and a gradient of each factor.
     A pair of query and key costs one exponential, and three more operations on the vector unit.
     """
-    each = site.instruction
-    stated = each.config.get("cudnn_fmha_backend_config", {})
+    call = site.instruction
+    stated = call.config.get("cudnn_fmha_backend_config", {})
     dims = [int(n) for n in stated.get("intermediate_tensor_shape", {}).get("dimensions", ())]
     mask, window = stated.get("mask_type"), int(stated.get("sliding_window_length", 0))
     fixed = not stated.get("is_paged_attention") and int(stated.get("max_seg_per_batch", 1)) < 2
-    if "fmha" not in each.target or len(dims) != 4 or mask not in _MASKED or not fixed:
+    if "fmha" not in call.target or len(dims) != 4 or mask not in _MASKED or not fixed:
         return None
     batch, heads, queries, keys = dims
     width = site.operands[0].dims[-1] + site.operands[2].dims[-1]  # of keys, and of values
     seen = range(1, queries + 1) if _MASKED[mask] else [keys] * queries
     pairs = batch * heads * sum(min(n, keys, window or keys) for n in seen)
-    again = site.operands[0].dims[-1] if "Backward" in each.target else 0
-    products = 2 * width + again if again else width
+    keys_again = site.operands[0].dims[-1] if "Backward" in call.target else 0
+    products = 2 * width + keys_again if keys_again else width
     return Flops(2 * pairs * products, 4 * pairs, pairs)
 
 
@@ -106,23 +106,25 @@ def is_product(site: Site) -> bool:
     return (opcode in PRODUCTS and len(site.operands) >= 2) or library_product(site) is not None
 
 
-def results(each: Instruction) -> Shape:
+def results(instruction: Instruction) -> Shape:
     """Return the shape of an instruction's results.
 
     The shape of an asynchronous start also has the source, that of a library's call also its
     scratch memory: both are left out.
     """
-    parts = each.shape.parts
-    if each.opcode == "send":
+    parts = instruction.shape.parts
+    if instruction.opcode == "send":
         return Shape(parts=())
-    if each.target.startswith(("__cublas$", "__cudnn$")) and parts and len(parts) > 1:
+    if instruction.target.startswith(("__cublas$", "__cudnn$")) and parts and len(parts) > 1:
         return Shape(parts=parts[:-1])  # the last is the library's scratch memory
-    if not each.opcode.endswith("-start") or not parts:
-        return each.shape
-    if each.opcode == "copy-start":  # (destination, source, context)
+    if not instruction.opcode.endswith("-start") or not parts:
+        return instruction.shape
+    if instruction.opcode == "copy-start":  # (destination, source, context)
         return parts[0]
-    if each.opcode == "all-reduce-start":  # results only; from JAX 0.11 on (sources, results)
-        return parts[1] if len(parts) == 2 and parts[0].parts else each.shape
+    if (
+        instruction.opcode == "all-reduce-start"
+    ):  # results only; from JAX 0.11 on (sources, results)
+        return parts[1] if len(parts) == 2 and parts[0].parts else instruction.shape
     return parts[1] if len(parts) > 1 else parts[0]  # (sources, results, context …)
 
 
@@ -132,8 +134,8 @@ PALLAS = ("tpu_custom_call", "mosaic_gpu", "mosaic_gpu_v2", "__gpu$xla.gpu.trito
 
 def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | None:
     """Return the count of a Pallas kernel; None for other calls, and without a count."""
-    each = site.instruction
-    if each.target not in PALLAS:
+    call = site.instruction
+    if call.target not in PALLAS:
         return None
     dims = [shape.dims for shape in site.operands if shape.dims]
     same = [
@@ -143,7 +145,7 @@ def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | No
         == dims
     ]
     named = [
-        kernel for kernel in same if kernel.name and kernel.name in f"{each.name} {each.op_name}"
+        kernel for kernel in same if kernel.name and kernel.name in f"{call.name} {call.op_name}"
     ]
     counts = {(k.matrix_flops, k.vector_flops, k.reads, k.writes): k for k in named or same}
     return next(iter(counts.values())) if len(counts) == 1 else None
@@ -152,9 +154,9 @@ def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | No
 # --- FLOPs of dots, and of convolutions without the taps that meet only padding ------------------
 
 
-def windows_of(each: Instruction, dims: int) -> list[Window]:
+def windows_of(instruction: Instruction, dims: int) -> list[Window]:
     """Read `window={size=3x3 stride=1x1 pad=1_1x1_1 lhs_dilate=1x1 rhs_dilate=1x1}`."""
-    text = each.attributes.get("window", "")
+    text = instruction.attributes.get("window", "")
     parts = text.strip("{} ").split()
     stated = dict(part.split("=", 1) for part in parts if "=" in part)
 
@@ -172,7 +174,7 @@ def windows_of(each: Instruction, dims: int) -> list[Window]:
     return [Window(*row) for row in zip(*columns, strict=True)]
 
 
-def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
+def matrix_flops(instruction: Instruction, lhs: Shape, rhs: Shape) -> int:
     """Return the FLOPs of a dot or a convolution: two for each multiply-add that meets data.
 
     Of complex numbers a multiply-add has eight.
@@ -190,39 +192,39 @@ def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     128
     """
     each_mac = 8 if lhs.dtype.startswith("c") else 2
-    if each.opcode == "dot":
-        inner = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
-        return each_mac * each.shape.elements * inner
+    if instruction.opcode == "dot":
+        inner = math.prod(lhs.dims[d] for d in instruction.numbers("lhs_contracting_dims"))
+        return each_mac * instruction.shape.elements * inner
     # bf0_io0->bf0: the dimensions of input, kernel and output
-    left, right, out = re.split("_|->", each.attributes["dim_labels"])
-    macs = lhs.dims[left.index("b")] // int(each.attributes.get("batch_group_count", 1))
+    left, right, out = re.split("_|->", instruction.attributes["dim_labels"])
+    macs = lhs.dims[left.index("b")] // int(instruction.attributes.get("batch_group_count", 1))
     macs *= rhs.dims[right.index("i")] * rhs.dims[right.index("o")]
     # a window's sizes are in the order of the labels' numbers, whatever the output's order is
     spatial = sorted(label for label in out if label.isdigit())
-    for label, window in zip(spatial, windows_of(each, len(spatial)), strict=True):
+    for label, window in zip(spatial, windows_of(instruction, len(spatial)), strict=True):
         size = lhs.dims[left.index(label)]
-        positions = each.shape.dims[out.index(label)]
+        positions = instruction.shape.dims[out.index(label)]
         macs *= window.taps(size, positions)
     return each_mac * macs
 
 
-def is_depthwise(each: Instruction, lhs: Shape, rhs: Shape) -> bool:
+def is_depthwise(instruction: Instruction, lhs: Shape, rhs: Shape) -> bool:
     """Return whether a convolution multiplies no matrices: each of its groups is one channel.
 
     Also the gradient of one by its weights. Its work is that of the vector unit.
     """
-    if each.opcode != "convolution":
+    if instruction.opcode != "convolution":
         return False
-    left, right, _ = re.split("_|->", each.attributes["dim_labels"])
-    groups = int(each.attributes.get("feature_group_count", 1))
-    of_batch = int(each.attributes.get("batch_group_count", 1))
+    left, right, _ = re.split("_|->", instruction.attributes["dim_labels"])
+    groups = int(instruction.attributes.get("feature_group_count", 1))
+    of_batch = int(instruction.attributes.get("batch_group_count", 1))
     alone = groups > 1 and rhs.dims[right.index("i")] == 1
     return alone or (of_batch > 1 and lhs.dims[left.index("b")] == of_batch)
 
 
-def _product_flops(each: Instruction, lhs: Shape, rhs: Shape) -> Flops:
-    n = matrix_flops(each, lhs, rhs)
-    return Flops(vector=n) if is_depthwise(each, lhs, rhs) else Flops(matrix=n)
+def _product_flops(instruction: Instruction, lhs: Shape, rhs: Shape) -> Flops:
+    n = matrix_flops(instruction, lhs, rhs)
+    return Flops(vector=n) if is_depthwise(instruction, lhs, rhs) else Flops(matrix=n)
 
 
 # --- The share of each value inside a fusion that must be computed or read -----------------------
@@ -247,21 +249,21 @@ def in_place(program: Module, inner: Computation) -> dict[str, InPlace]:
     """Return the results of a fusion that update a parameter in place, by name."""
     updates = {}
     for result in inner.results:
-        each = _through(result, program, inner)
-        if each.opcode == "fusion":
-            called = program.called(each, "calls")[0]
+        writer = _through(result, program, inner)
+        if writer.opcode == "fusion":
+            called = program.called(writer, "calls")[0]
             for inside in list(in_place(program, called).values())[:1]:
-                place = [p.name for p in called.parameters].index(inside.buffer)
-                buffer = _through(each.operands[place], program, inner)
+                index = [p.name for p in called.parameters].index(inside.buffer)
+                buffer = _through(writer.operands[index], program, inner)
                 if buffer.opcode == "parameter" and called.root.opcode != "tuple":
                     updates[result] = InPlace("", buffer.name, inside.share)
             continue
-        if each.opcode not in UPDATES:
+        if writer.opcode not in UPDATES:
             continue
-        buffer = _through(each.operands[0], program, inner)
-        if buffer.opcode == "parameter" and buffer.shape.elements == each.shape.elements:
-            share = elements_updated(each, inner) / max(each.shape.leaves[0].elements, 1)
-            updates[result] = InPlace(each.name, buffer.name, min(share, 1.0))
+        buffer = _through(writer.operands[0], program, inner)
+        if buffer.opcode == "parameter" and buffer.shape.elements == writer.shape.elements:
+            share = elements_updated(writer, inner) / max(writer.shape.leaves[0].elements, 1)
+            updates[result] = InPlace(writer.name, buffer.name, min(share, 1.0))
     return updates
 
 
@@ -270,42 +272,42 @@ def _through(name: str, program: Module, where: Computation) -> Instruction:
 
     A fusion of only these is one of them: XLA for v7x puts a change of tiles into one.
     """
-    each = where.by_name[name]
-    while each.operands:
-        if each.opcode == "fusion":
-            [called, *_] = program.called(each, "calls")
+    instruction = where.by_name[name]
+    while instruction.operands:
+        if instruction.opcode == "fusion":
+            [called, *_] = program.called(instruction, "calls")
             if _through(called.root.name, program, called).name != called.parameters[0].name:
                 break
-        elif each.opcode not in VIEWS or reorders(Site(program, where, each)):
+        elif instruction.opcode not in VIEWS or reorders(Site(program, where, instruction)):
             break
-        each = where.by_name[each.operands[0]]
-    return each
+        instruction = where.by_name[instruction.operands[0]]
+    return instruction
 
 
 def reorders(site: Site) -> bool:
     """Return whether a transpose or copy changes the order in memory, so that all of it moves."""
-    each = site.instruction
-    if each.opcode not in ("transpose", "copy") or each.shape.parts is not None:
+    instruction = site.instruction
+    if instruction.opcode not in ("transpose", "copy") or instruction.shape.parts is not None:
         return False
-    before, after = site.operands[0], each.shape
+    before, after = site.operands[0], instruction.shape
     if not before.order or not after.order:
         return False
-    axes = each.numbers("dimensions") or tuple(range(len(after.dims)))
+    axes = instruction.numbers("dimensions") or tuple(range(len(after.dims)))
     written = [axes[d] for d in after.order if after.dims[d] > 1]
     return written != [d for d in before.order if before.dims[d] > 1]
 
 
-def elements_updated(each: Instruction, where: Computation) -> int:
+def elements_updated(update: Instruction, where: Computation) -> int:
     """Return the elements that a dynamic-update-slice or scatter writes."""
-    update = 1 if each.opcode == "dynamic-update-slice" else -(len(each.operands) // 2)
-    return where.by_name[each.operands[update]].shape.elements
+    position = 1 if update.opcode == "dynamic-update-slice" else -(len(update.operands) // 2)
+    return where.by_name[update.operands[position]].shape.elements
 
 
-def combines(program: Module, each: Instruction) -> bool:
+def combines(program: Module, update: Instruction) -> bool:
     """Return whether an update reads its target: a scatter whose combiner uses the old value."""
-    if each.opcode != "scatter":
+    if update.opcode != "scatter":
         return False
-    inner = program.called(each, "to_apply", "scatter")[0]
+    inner = program.called(update, "to_apply", "scatter")[0]
     return any(p.name in inner.users for p in inner.parameters[: len(inner.parameters) // 2])
 
 
@@ -348,12 +350,12 @@ def _needs(program: Module, inner: Computation, share: float) -> tuple[dict[str,
 
 
 def _asked(
-    program: Module, inner: Computation, each: Instruction, share: float, updates: bool
+    program: Module, inner: Computation, instruction: Instruction, share: float, updates: bool
 ) -> Iterator[tuple[str, _Piece, float]]:
     """Yield each operand with the piece and the share of it that a share of the result needs."""
-    if each.opcode == "fusion":
-        [nested, *_] = program.called(each, "calls")
-        outside = dict(zip((p.name for p in nested.parameters), each.operands, strict=True))
+    if instruction.opcode == "fusion":
+        [nested, *_] = program.called(instruction, "calls")
+        outside = dict(zip((p.name for p in nested.parameters), instruction.operands, strict=True))
         _, users = _needs(program, nested, share)
         for name, operand in outside.items():
             for piece, part in users[name].items():
@@ -361,19 +363,19 @@ def _asked(
                 at = tuple(outside.get(index, "computed") for index in piece[2])
                 yield operand, (*piece[:2], at), part
         return
-    if not each.operands:
+    if not instruction.operands:
         return
-    first, *others = each.operands
+    first, *others = instruction.operands
     elements = max(inner.by_name[first].shape.leaves[0].elements, 1)
-    if each.opcode in SLICES:
-        piece = (each.opcode, each.attributes.get("slice"), tuple(others))
-        yield first, piece, share * min(1.0, each.shape.elements / elements)
+    if instruction.opcode in SLICES:
+        piece = (instruction.opcode, instruction.attributes.get("slice"), tuple(others))
+        yield first, piece, share * min(1.0, instruction.shape.elements / elements)
     elif updates:
-        adds = combines(program, each)
-        changed = share * min(1.0, elements_updated(each, inner) / elements) if adds else 0.0
-        yield first, (each.opcode, each.name, ()), changed
+        adds = combines(program, instruction)
+        changed = share * min(1.0, elements_updated(instruction, inner) / elements) if adds else 0.0
+        yield first, (instruction.opcode, instruction.name, ()), changed
     else:
-        yield first, ANY, 1.0 if each.opcode == "broadcast" else share
+        yield first, ANY, 1.0 if instruction.opcode == "broadcast" else share
     for operand in others:
         yield operand, ANY, share
 
@@ -398,7 +400,7 @@ class Flops:
     unknown: tuple[str, ...] = ()
 
     def __add__(self, other: Flops) -> Flops:
-        pairs = ((getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
+        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
         return Flops(*(mine + theirs for mine, theirs in pairs))
 
     def __mul__(self, times: float) -> Flops:
@@ -408,14 +410,14 @@ class Flops:
 
 def flops_of(site: Site, share: float = 1) -> Flops:
     """Return the FLOPs of an instruction of which a `share` of the elements is needed."""
-    each, opcode = site.instruction, site.instruction.base
-    n = each.shape.leaves[0].elements if each.shape.leaves else 0
+    instruction, opcode = site.instruction, site.instruction.base
+    n = instruction.shape.leaves[0].elements if instruction.shape.leaves else 0
     if opcode == "fusion":
         return _fused(site, share)
     if opcode in FREE or opcode in MOVING:
         return Flops()
     if opcode in PRODUCTS:
-        return _product_flops(each, *site.operands[:2]) * share
+        return _product_flops(instruction, *site.operands[:2]) * share
     if opcode in ARITHMETIC | TRANSCENDENTAL:
         if any(shape.dtype in ("c64", "c128") for shape in site.operands):
             return _complex(opcode) * (n * share)
@@ -425,10 +427,10 @@ def flops_of(site: Site, share: float = 1) -> Flops:
     if opcode == "custom-call":
         return _of_call(site)
     if opcode == "fft":  # 5 n log₂ n, half of it if one side is real: a result of half the points
-        points = math.prod(each.numbers("fft_length")) or 1
-        real = each.attributes.get("fft_type") == "IRFFT"
+        points = math.prod(instruction.numbers("fft_length")) or 1
+        real = instruction.attributes.get("fft_type") == "IRFFT"
         return Flops(vector=(2.5 if real else 5) * n * math.log2(points))
-    return Flops(unknown=(f"the opcode {each.opcode}",))
+    return Flops(unknown=(f"the opcode {instruction.opcode}",))
 
 
 _COMPLEX = {
@@ -470,11 +472,11 @@ def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
 def matrix_types(site: Site) -> tuple[str, ...]:
     """Return the types and the precision of a kernel's matmuls: "bf16", "f32 highest"."""
     found: dict[str, None] = {}
-    for each, *operands in _products(site):
-        if is_depthwise(each, *operands):
+    for product, *operands in _products(site):
+        if is_depthwise(product, *operands):
             continue
         types = "×".join(dict.fromkeys(shape.dtype for shape in operands))
-        precision = each.attributes.get("operand_precision", "").strip("{}").split(",")[0]
+        precision = product.attributes.get("operand_precision", "").strip("{}").split(",")[0]
         found[f"{types} {precision}".strip()] = None
     return tuple(found)
 
@@ -484,10 +486,10 @@ def matmul_sides(site: Site) -> tuple[int, ...]:
     products = list(_products(site))
     if len(products) != 1 or products[0][0].opcode != "dot":
         return ()
-    each, lhs, rhs = products[0]
-    k = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
+    product, lhs, rhs = products[0]
+    k = math.prod(lhs.dims[d] for d in product.numbers("lhs_contracting_dims"))
     m, n = lhs.elements // k, rhs.elements // k
-    return (m, n, k) if m * n == each.shape.elements else ()
+    return (m, n, k) if m * n == product.shape.elements else ()
 
 
 def _fused(site: Site, share: float) -> Flops:
@@ -501,52 +503,54 @@ def _fused(site: Site, share: float) -> Flops:
 
 def _applied(site: Site) -> Flops:
     """Return the FLOPs of an instruction that applies a small computation many times."""
-    each, operands = site.instruction, site.operands
+    instruction, operands = site.instruction, site.operands
     operand = operands[0]
     per = Flops()
-    for inner in site.program.called(each, "to_apply", "scatter"):
+    for inner in site.program.called(instruction, "to_apply", "scatter"):
         for part in inner.instructions:
             per += flops_of(Site(site.program, inner, part))
-    if each.opcode == "reduce":
+    if instruction.opcode == "reduce":
         return per * operand.elements
-    if each.opcode == "map":
-        return per * each.shape.elements
-    if each.opcode == "scatter":  # operands, indices, updates
+    if instruction.opcode == "map":
+        return per * instruction.shape.elements
+    if instruction.opcode == "scatter":  # operands, indices, updates
         return per * operands[-(len(operands) // 2)].elements
-    if each.opcode == "reduce-window":
-        return per * _windowed(each, operand)
-    if each.opcode == "select-and-scatter":  # a compare for each tap, an add for each window
+    if instruction.opcode == "reduce-window":
+        return per * _windowed(instruction, operand)
+    if instruction.opcode == "select-and-scatter":  # a compare for each tap, an add for each window
         source = operands[1]
-        return Flops(vector=math.prod(_taps_of(each, operand, source))) + per * source.elements
-    axis = (each.numbers("dimensions") or (0,))[0]  # sort: ⌈log₂ n⌉ compares per element
+        return (
+            Flops(vector=math.prod(_taps_of(instruction, operand, source))) + per * source.elements
+        )
+    axis = (instruction.numbers("dimensions") or (0,))[0]  # sort: ⌈log₂ n⌉ compares per element
     rounds = math.ceil(math.log2(max(operand.dims[axis], 2)))
     return per * (operand.elements * rounds)
 
 
-def _taps_of(each: Instruction, operand: Shape, out: Shape) -> list[int]:
+def _taps_of(instruction: Instruction, operand: Shape, out: Shape) -> list[int]:
     """Return the taps of each dimension of a window that moves over an operand."""
-    moving = windows_of(each, len(out.dims))
+    moving = windows_of(instruction, len(out.dims))
     sizes = zip(moving, operand.dims, out.dims, strict=True)
     return [window.taps(size, positions) for window, size, positions in sizes]
 
 
-def _windowed(each: Instruction, operand: Shape) -> int:
+def _windowed(instruction: Instruction, operand: Shape) -> int:
     """Return the elements that a reduce-window reduces.
 
     If every window holds the whole dimension, it is one reduction followed by a broadcast (XLA for
     v7x writes the maximum of a softmax this way): its elements count once.
     """
-    out = each.shape.leaves[0]
-    sizes = zip(_taps_of(each, operand, out), operand.dims, out.dims, strict=True)
+    out = instruction.shape.leaves[0]
+    sizes = zip(_taps_of(instruction, operand, out), operand.dims, out.dims, strict=True)
     return math.prod(size if taps == size * positions else taps for taps, size, positions in sizes)
 
 
 def _of_call(site: Site) -> Flops:
     """Return a custom call's declared FLOPs; undeclared FLOPs are unknown, never 0."""
-    each = site.instruction
-    if each.target in FREE_CALLS or each.target.startswith("X64"):  # X64…: split and join numbers
+    call = site.instruction
+    if call.target in FREE_CALLS or call.target.startswith("X64"):  # X64…: split and join numbers
         return Flops()
-    cost = declared(each)
+    cost = declared(call)
     if not cost:
         product = library_product(site)
         if product is not None:
@@ -554,7 +558,7 @@ def _of_call(site: Site) -> Flops:
         attention = library_attention(site)
         if attention is not None:
             return attention
-        return Flops(unknown=(each.name if each.target == "tpu_custom_call" else each.target,))
+        return Flops(unknown=(call.name if call.target == "tpu_custom_call" else call.target,))
     return Flops(
         declared=float(cost.get("flops", 0)),
         vector=float(cost.get("transcendentals", 0)),

@@ -426,9 +426,9 @@ class Module(Fields):
     frames: Frames = field(default_factory=lambda: frames(""))
     donated: Mapping[int, str] = field(default_factory=dict)
 
-    def called(self, each: Instruction, *attributes: str) -> list[Computation]:
+    def called(self, instruction: Instruction, *attributes: str) -> list[Computation]:
         """Return the computations that these attributes of an instruction name."""
-        text = " ".join(each.attributes.get(attribute, "") for attribute in attributes)
+        text = " ".join(instruction.attributes.get(attribute, "") for attribute in attributes)
         return [self.computations[name] for name in re.findall(r"%([\w.\-]+)", text)]
 
 
@@ -500,9 +500,9 @@ def parse(text: str) -> Module:
             entry = computations[name] if is_entry else entry
             name, instructions = "", []
         elif name:
-            each = read_instruction(line)
-            if each is not None:
-                instructions.append(each)
+            instruction = read_instruction(line)
+            if instruction is not None:
+                instructions.append(instruction)
         elif header := _HEADER.match(line):
             is_entry, name = bool(header.group(1)), header.group(2)
     if entry is None or not entry.instructions:

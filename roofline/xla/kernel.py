@@ -57,9 +57,9 @@ class Links:
                     slice_ = network.topology(
                         self.chip, shape, slices=slices, cores=cores, ceilings=ceilings
                     )
-                    laid = slice_.mesh(dict(self.mesh))
-                    split = any(axis.whole for axes in laid.values() for axis in axes)
-                    return _in_order(slice_, self.mesh) if split else laid
+                    by_name = slice_.mesh(dict(self.mesh))
+                    split = any(axis.whole for axes in by_name.values() for axis in axes)
+                    return _in_order(slice_, self.mesh) if split else by_name
         return {}
 
     @cached_property
@@ -101,15 +101,15 @@ def _in_order(
     runs = [axis.outer(axis.size // 2) if axis in plane else axis for axis in slice_.axes]
     hosts = [axis.inner(2) for axis in plane]
     runs = [*cores, *hosts, *(axis for axis in runs if axis not in cores)]
-    laid: dict[str, tuple[network.Axis, ...]] = {}
+    axes_of: dict[str, tuple[network.Axis, ...]] = {}
     for name, size in reversed(list(mesh.items())):
-        laid[name] = ()
+        axes_of[name] = ()
         for at, run in enumerate(runs):
             part = math.gcd(size, run.size)
-            laid[name] += (run.inner(part),) if part > 1 else ()
+            axes_of[name] += (run.inner(part),) if part > 1 else ()
             runs[at] = run.outer(run.size // part)
             size //= part
-    return laid
+    return axes_of
 
 
 # --- One kernel of a compiled program, and the roofline over it ----------------------------------
@@ -268,7 +268,7 @@ class CompiledKernel(Kernel):
     @property
     def most_limit(self) -> str | None:
         """The ceiling that it meets first by `times_at_most`."""
-        return max(self.times_at_most, key=lambda each: self.times_at_most[each], default=None)
+        return max(self.times_at_most, key=self.times_at_most.__getitem__, default=None)
 
     @property
     def depends(self) -> bool:
@@ -384,7 +384,7 @@ def _dtype(name: str) -> str:
 NOWHERE = "(no scope)"
 
 
-def place_of(row: Row) -> str:
+def location_of(row: Row) -> str:
     """Return a kernel's place as text: its scope, else its function, and its pass."""
     where = row.scope or (row.source.function if row.source is not None else "") or NOWHERE
     return where if row.step == "forward" else f"{where} ({row.step})"
@@ -400,11 +400,11 @@ def function_of(row: Row) -> str:
     >>> function_of(Row(op_name="jit(step)/transpose(jvp(layer_3))/mlp/dot_general"))
     'layer_#.mlp'
     """
-    return re.sub(r"\d+", "#", place_of(row).removesuffix(f" ({row.step})"))
+    return re.sub(r"\d+", "#", location_of(row).removesuffix(f" ({row.step})"))
 
 
 _KEYS: Mapping[str, Callable[[Row], str]] = {
-    "scope": place_of,
+    "scope": location_of,
     "function": function_of,
     "line": lambda row: str(row.source or "(no line)"),
     "role": lambda row: row.role or row.name,
@@ -441,13 +441,13 @@ def cycle_seconds_of(kernels: Iterable[CompiledKernel]) -> float:
     return sum(kernel.cycle_seconds or 0.0 for kernel in kernels)
 
 
-def longest_of(kernels: Iterable[CompiledKernel], what: Callable[[CompiledKernel], str]) -> str:
-    """Return the word whose kernels take most of the time; "" if none has a word."""
+def longest_of(kernels: Iterable[CompiledKernel], label: Callable[[CompiledKernel], str]) -> str:
+    """Return the label whose kernels take most of the time; "" if none has a label."""
     seconds: dict[str, float] = {}
     for kernel in kernels:
-        if what(kernel):
-            seconds[what(kernel)] = seconds.get(what(kernel), 0.0) + (kernel.roof_seconds or 0.0)
-    return max(seconds, key=lambda word: seconds[word], default="")
+        if name := label(kernel):
+            seconds[name] = seconds.get(name, 0.0) + (kernel.roof_seconds or 0.0)
+    return max(seconds, key=seconds.__getitem__, default="")
 
 
 def line_of(kernels: Iterable[CompiledKernel]) -> str:
@@ -551,13 +551,13 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
     ahead: dict[int, int] = {}  # for each exchange, the previous one on its links
     last: dict[str, int] = {}
 
-    def wait(place: int, end: float) -> None:
+    def wait(index: int, end: float) -> None:
         while end > now:  # waiting for busy links counts as exposed time of the previous exchange
-            exposed[place] += end - max(starts[place], now)
-            end, place = starts[place], ahead.get(place, place)
+            exposed[index] += end - max(starts[index], now)
+            end, index = starts[index], ahead.get(index, index)
 
-    for place, kernel in enumerate([*kernels, None]):
-        for started, end in awaited.pop(place, []):
+    for index, kernel in enumerate([*kernels, None]):
+        for started, end in awaited.pop(index, []):
             wait(started, end)
             now = max(now, end)
         if kernel is None:
@@ -567,12 +567,12 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
             lane, links = NETWORK, _lanes(row.collective)
             seconds = kernel.times.get(NETWORK, 0.0)
             busiest = max(links, key=lambda link: free.get(link, 0.0))
-            start = starts[place] = max(now, free.get(busiest, 0.0))
+            start = starts[index] = max(now, free.get(busiest, 0.0))
             if start > now:
-                ahead[place] = last[busiest]
+                ahead[index] = last[busiest]
             for link in links:
                 free[link], busy[link] = start + seconds, busy.get(link, 0.0) + seconds
-                last[link] = place
+                last[link] = index
         elif row.overlaps or not kernel.roof_seconds:
             continue
         else:
@@ -580,10 +580,10 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
         end = start + seconds
         spans.append(TimelineSpan(row.name, row.role, lane, start, end, row.launches))
         if row.overlaps:
-            awaited.setdefault(place + row.behind + 1, []).append((place, end))
+            awaited.setdefault(index + row.behind + 1, []).append((index, end))
         else:
             if lane == NETWORK:
-                wait(place, end)
+                wait(index, end)
             now = end
     return Timeline(tuple(spans), tuple(exposed), busy)
 
@@ -592,21 +592,20 @@ def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ..
     """Return the exchanges of a program; steps of a windowed one are one exchange."""
     kept: dict[object, list[tuple[CompiledKernel, CollectiveOp, float]]] = {}
     shown = zip(kernels, timeline_of(kernels).exposed, strict=True)
-    for place, (kernel, exposed) in enumerate(shown):
-        each = kernel.work.collective
-        if each is not None:
-            kept.setdefault(each.key or place, []).append((kernel, each, exposed))
+    for index, (kernel, exposed) in enumerate(shown):
+        collective = kernel.work.collective
+        if collective is not None:
+            kept.setdefault(collective.key or index, []).append((kernel, collective, exposed))
     return tuple(map(_joined, kept.values()))
 
 
 def _joined(parts: Sequence[tuple[CompiledKernel, CollectiveOp, float]]) -> TimedCollective:
     """Return the one exchange of several kernels."""
     busy: dict[str, float] = {}  # steps in both directions run at the same time
-    for kernel, each, _ in parts:
-        for lane in _lanes(each):
+    for kernel, collective, _ in parts:
+        for lane in _lanes(collective):
             busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
     row = parts[0][0].work
-    collective = whole([each for _, each, _ in parts])
-    seconds = max(busy.values())
-    exposed = sum(waits for *_, waits in parts)
-    return TimedCollective(collective, row.role, str(row.source or ""), seconds, exposed)
+    seconds, exposed = max(busy.values()), sum(waits for *_, waits in parts)
+    together = whole([collective for _, collective, _ in parts])
+    return TimedCollective(together, row.role, str(row.source or ""), seconds, exposed)

@@ -229,7 +229,7 @@ def kernels(
     stated = dict(turns or {})
     walk = _Walk(program, SPACES[platform], stated, windowed_products(program), calls)
     # JAX's names of the arguments: "params['up']"
-    names = [each.op_name.replace("\\'", "'") or None for each in program.entry.parameters]
+    names = [p.op_name.replace("\\'", "'") or None for p in program.entry.parameters]
     walk.enter(program.entry, 1, names)
     unused = sorted(stated.keys() - walk.used)
     if unused:
@@ -238,15 +238,15 @@ def kernels(
             f"turns= names {', '.join(map(repr, unused))}, which is no loop of unknown trip count. "
             f"Such loops: {loops}"
         )
-    notes = [*walk.notes, *(_undeclared(*each) for each in walk.undeclared.items())]
+    notes = [*walk.notes, *(_undeclared(kind, names) for kind, names in walk.undeclared.items())]
     return Ledger(tuple(walk.rows), tuple(dict.fromkeys(notes)))
 
 
-def _undeclared(what: str, names: Sequence[str]) -> str:
+def _undeclared(kind: str, names: Sequence[str]) -> str:
     """Return the note on kernels with unknown FLOPs."""
     if len(names) == 1:
-        return f"{names[0]}: its FLOPs are unknown ({what} declares none)"
-    return f"{len(names)} calls of {what}: their FLOPs are unknown (it declares none)"
+        return f"{names[0]}: its FLOPs are unknown ({kind} declares none)"
+    return f"{len(names)} calls of {kind}: their FLOPs are unknown (it declares none)"
 
 
 def with_axes(row: Row, axes: Axes) -> Row:
@@ -341,7 +341,7 @@ class _Walk:
         starts: dict[str, int],
     ) -> None:
         """Add the row of a kernel, which may start an exchange, carry it on or wait for it."""
-        each, part = site.instruction, chain_part(site)
+        instruction, part = site.instruction, chain_part(site)
         row = self._row(site, times, read, part)
         exchange = row.collective
         if part == "between" and (exchange is None or exchange.channel not in self.begun):
@@ -356,19 +356,20 @@ class _Walk:
             if not row.flops.matrix:
                 return
         if exchange is not None and exchange.kind == "collective-permute":
-            place = traced_as(each)
-            windowed = self.windowed.get(place, "")
+            origin = traced_as(instruction)
+            windowed = self.windowed.get(origin, "")
             # frame numbers depend on the caller of the program, so products are renumbered
-            step_of = f"{each.op_name} ({self.products.setdefault(place, len(self.products) + 1)})"
+            number = self.products.setdefault(origin, len(self.products) + 1)
+            step_of = f"{instruction.op_name} ({number})"
             row = replace(row, collective=replace(exchange, windowed=windowed, step_of=step_of))
-        met = meeting(each)
+        met = meeting(instruction)
         if met is not None:  # a send's exchange ends with its recv
             row = replace(row, overlaps=True)
-            for other in site.where.instructions if each.opcode == "send" else ():
+            for other in site.where.instructions if instruction.opcode == "send" else ():
                 if other.opcode == "recv" and meeting(other) == met:
                     starts[other.name] = len(self.rows)
         elif row.overlaps:
-            starts[each.name] = len(self.rows)
+            starts[instruction.name] = len(self.rows)
         self.rows.append(row)
 
     def _ends(self, start: int | None) -> None:
@@ -378,62 +379,62 @@ class _Walk:
 
     def _is_refill(self, site: Site) -> bool:
         """Return whether a copy's result is never used: XLA refills VMEM before the end."""
-        each, where = site.instruction, site.where
-        if each.opcode not in ("copy-start", "slice-start") or where is not self.program.entry:
+        copy, where = site.instruction, site.where
+        if copy.opcode not in ("copy-start", "slice-start") or where is not self.program.entry:
             return False
-        return not each.is_root and all(
+        return not copy.is_root and all(
             done.opcode.endswith("-done") and not done.is_root and done.name not in where.users
-            for done in where.users.get(each.name, [])
+            for done in where.users.get(copy.name, [])
         )
 
-    def _loop(self, each: Instruction, times: int, values: Mapping[str, Any]) -> None:
-        start, before = values.get(each.operands[0]), self.loop
-        trips = turns_of_loop(self.program, each, start)
+    def _loop(self, loop: Instruction, times: int, values: Mapping[str, Any]) -> None:
+        start, before = values.get(loop.operands[0]), self.loop
+        trips = turns_of_loop(self.program, loop, start)
         if trips is None:
-            trips, self.loop = self._stated_trips(each)
+            trips, self.loop = self._stated_trips(loop)
         elif trips != 1:
-            self.notes.append(f"loop {each.name}: its body counts {trips} times")
+            self.notes.append(f"loop {loop.name}: its body counts {trips} times")
         for part, often in (("condition", trips + 1), ("body", trips)):
-            (inner,) = self.program.called(each, part)
-            self.enter(inner, times * often, [carried(self.program, each, start)])
+            (inner,) = self.program.called(loop, part)
+            self.enter(inner, times * often, [carried(self.program, loop, start)])
         self.loop = before
 
-    def _stated_trips(self, each: Instruction) -> tuple[int, str]:
+    def _stated_trips(self, loop: Instruction) -> tuple[int, str]:
         """Return the trip count that the reader stated for a loop; else 1 and the loop's name."""
-        line = source_of(each.metadata, self.program.frames)
-        called = f"{each.name} ({line})" if line is not None else each.name
+        line = source_of(loop.metadata, self.program.frames)
+        called = f"{loop.name} ({line})" if line is not None else loop.name
         self.untold.append(called)
         for key, trips in self.stated.items():
-            if key == each.name or (line is not None and str(line).endswith(key)):
+            if key == loop.name or (line is not None and str(line).endswith(key)):
                 self.used.add(key)
                 self.notes.append(f"loop {called}: its body counts {trips} times, as stated")
                 return trips, self.loop
         self.notes.append(
             f"loop {called}: its trip count is unknown; counted once. State it with "
-            f"turns={{{each.name!r}: n}}"
+            f"turns={{{loop.name!r}: n}}"
         )
-        return 1, each.name
+        return 1, loop.name
 
-    def _branches(self, each: Instruction, times: int, values: Mapping[str, Any]) -> None:
+    def _branches(self, conditional: Instruction, times: int, values: Mapping[str, Any]) -> None:
         attributes = ("branch_computations", "true_computation", "false_computation")
         before, choices = self.rows, []
-        branches = self.program.called(each, *attributes)
-        for branch, operand in zip(branches, each.operands[1:], strict=True):
+        branches = self.program.called(conditional, *attributes)
+        for branch, operand in zip(branches, conditional.operands[1:], strict=True):
             self.rows = []
             self.enter(branch, times, [values.get(operand)])
             choices.append((branch.name, self.rows))
         name, rows = max(choices, key=lambda choice: _cost(choice[1]))
         self.rows = before + rows
         self.notes.append(
-            f"conditional {each.name}: the most expensive of {len(choices)} branches, "
+            f"conditional {conditional.name}: the most expensive of {len(choices)} branches, "
             f"{name}, counts"
         )
 
     def _row(self, site: Site, times: int, read: tuple[str, ...], part: str | None = None) -> Row:
-        each = site.instruction
+        instruction = site.instruction
         flops = flops_of(site)
         moved = traffic_of(site, self.spaces, part)
-        cost = declared(each)
+        cost = declared(instruction)
         known = counted_as(site, self.calls)
         if known is not None:
             flops = Flops(known.matrix_flops, known.vector_flops, known.transcendentals)
@@ -442,8 +443,8 @@ class _Walk:
             moved = moved_by(site, self.spaces, known)
         role, source, op_name = role_of(site, self.spaces, read)
         row = Row(
-            name=each.name,
-            opcode=each.base,
+            name=instruction.name,
+            opcode=instruction.base,
             role=role,
             source=source,
             op_name=op_name,
@@ -452,13 +453,13 @@ class _Walk:
             read=moved.read,
             written=moved.written,
             launches=times,
-            cycles=cycles_of(each),
+            cycles=cycles_of(instruction),
             padding=round(moved.padding),
             matrix_types=known.types if known is not None else matrix_types(site),
-            overlaps=each.opcode.endswith("-start"),
+            overlaps=instruction.opcode.endswith("-start"),
             collective=collective_of(site, times),
             loop=self.loop,
-            most_bytes=_most(each, moved, cost, known),
+            most_bytes=_most(instruction, moved, cost, known),
             at_least=known.at_least if known is not None else "",
             matmul=matmul_sides(site),
         )
@@ -512,15 +513,15 @@ class _Walk:
                 f"{row.name}: its author declares {stated:,} bytes, it moves {moved.bytes:,}; the "
                 "latter count"
             )
-        for what in row.flops.unknown:
-            self.undeclared.setdefault(what, []).append(row.name)
+        for kind in row.flops.unknown:
+            self.undeclared.setdefault(kind, []).append(row.name)
 
 
 def _most(
-    each: Instruction, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
+    instruction: Instruction, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
 ) -> int | None:
     """Return the most bytes of a Pallas kernel; None if its bytes are known."""
-    if each.target not in PALLAS:
+    if instruction.target not in PALLAS:
         return None
     most = known.most if known is not None else cost.get("bytes_accessed")
     if most is None or math.isinf(float(most)):

@@ -31,33 +31,39 @@ def values_of(program: Module, where: Computation, given: Sequence[Any]) -> dict
     return known
 
 
-def _value(program: Module, each: Instruction, operands: list[Any], given: Sequence[Any]) -> Any:
+def _value(
+    program: Module, instruction: Instruction, operands: list[Any], given: Sequence[Any]
+) -> Any:
     first = operands[0] if operands else None
-    if each.opcode == "parameter":
-        place = int(each.literal or 0)
-        return given[place] if place < len(given) else None
-    if each.opcode == "constant":
-        number = re.fullmatch(r"\{?\s*(-?\d+)\s*\}?", each.literal)
-        return int(number.group(1)) if number and each.shape.is_scalar else None
-    if each.opcode == "tuple":
+    if instruction.opcode == "parameter":
+        position = int(instruction.literal or 0)
+        return given[position] if position < len(given) else None
+    if instruction.opcode == "constant":
+        number = re.fullmatch(r"\{?\s*(-?\d+)\s*\}?", instruction.literal)
+        return int(number.group(1)) if number and instruction.shape.is_scalar else None
+    if instruction.opcode == "tuple":
         return operands
-    if each.opcode == "get-tuple-element" and isinstance(first, list):
-        index = each.numbers("index")[0]
+    if instruction.opcode == "get-tuple-element" and isinstance(first, list):
+        index = instruction.numbers("index")[0]
         return first[index] if index < len(first) else None
-    if each.opcode == "get-tuple-element" or each.opcode in _COPIES:
+    if instruction.opcode == "get-tuple-element" or instruction.opcode in _COPIES:
         return first
-    if each.opcode in _PARTS:
+    if instruction.opcode in _PARTS:
         return None if isinstance(first, int) else first
-    if each.opcode == "while":
-        return [None if isinstance(v, int) else v for v in carried(program, each, first)]
-    if each.opcode in ("fusion", "call") and any(value is not None for value in operands):
-        inner = program.called(each, "calls", "to_apply")[0]
+    if instruction.opcode == "while":
+        return [None if isinstance(v, int) else v for v in carried(program, instruction, first)]
+    if instruction.opcode in ("fusion", "call") and any(value is not None for value in operands):
+        inner = program.called(instruction, "calls", "to_apply")[0]
         return values_of(program, inner, operands)[inner.root.name]
-    if not each.shape.is_scalar or not all(isinstance(value, int) for value in operands):
+    if not instruction.shape.is_scalar or not all(isinstance(value, int) for value in operands):
         return None
-    if each.opcode in ("add", "subtract"):
-        return first + operands[1] * (1 if each.opcode == "add" else -1)
-    return (*operands, each.attributes["direction"]) if each.opcode == "compare" else None
+    if instruction.opcode in ("add", "subtract"):
+        return first + operands[1] * (1 if instruction.opcode == "add" else -1)
+    return (
+        (*operands, instruction.attributes["direction"])
+        if instruction.opcode == "compare"
+        else None
+    )
 
 
 # --- Loops ----------------------------------------------------------------------------------------
@@ -91,11 +97,11 @@ def _steps(program: Module, loop: Instruction, start: Any) -> list[int | None]:
     """Return the constant step of each element of a loop's tuple; None if it isn't constant."""
     (body,), found = program.called(loop, "body"), []
     for factor in (1009, 20011):  # two arbitrary states: only a constant step is the same from both
-        state = [factor * (place + 1) for place in range(len(start or ()))]
+        state = [factor * (number + 1) for number in range(len(start or ()))]
         after = values_of(program, body, [state])[body.root.name] or [None] * len(state)
         pairs = zip(state, after, strict=False)
         found.append([new - old if isinstance(new, int) else None for old, new in pairs])
-    return [one if one == other else None for one, other in zip(*found, strict=True)]
+    return [first if first == second else None for first, second in zip(*found, strict=True)]
 
 
 def turns(first: int, step: int, direction: str) -> int | None:

@@ -61,7 +61,7 @@ class Arguments:
 
         try:
             given = self.positional, dict(self.named)
-            leaves = jax.tree.leaves(given, is_leaf=lambda each: isinstance(each, Iterator))
+            leaves = jax.tree.leaves(given, is_leaf=lambda leaf: isinstance(leaf, Iterator))
         except (TypeError, ValueError) as error:  # such as a mapping whose keys have no order
             raise CannotTrace(f"JAX can't take these arguments: {reason_of(error)}") from error
         for leaf in leaves:
@@ -91,7 +91,7 @@ class Arguments:
         from jax.sharding import NamedSharding
 
         shardings = (getattr(leaf, "sharding", None) for leaf in self.arrays)
-        return [each.mesh for each in shardings if isinstance(each, NamedSharding)]
+        return [sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding)]
 
     def set_mesh(self) -> Any:
         """Return a context with the arguments' mesh set."""
@@ -109,17 +109,17 @@ class Arguments:
         devices = AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=types)
         spread = NamedSharding(devices, PartitionSpec())
 
-        def place(leaf: Any) -> Any:
+        def replicated(leaf: Any) -> Any:
             if not is_array(leaf):
                 return leaf
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spread)
 
-        return Arguments(*jax.tree.map(place, (self.positional, dict(self.named))))
+        return Arguments(*jax.tree.map(replicated, (self.positional, dict(self.named))))
 
     def described(self) -> tuple[str, ...]:
         """Return each as text: bf16[2048,2048], {wo, w1}, k=3."""
-        named = (f"{name}={_described(each)}" for name, each in self.named.items())
-        return (*(_described(each) for each in self.positional), *named)
+        named = (f"{name}={_described(argument)}" for name, argument in self.named.items())
+        return (*(_described(argument) for argument in self.positional), *named)
 
     def shapes(self) -> Arguments:
         """Return the arguments as shapes with the same sharding, on devices of any kind."""
@@ -180,7 +180,7 @@ def _described(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(map(str, value))}}}" if len(value) <= 4 else f"{len(value)} arrays"
     if isinstance(value, (list, tuple)):
-        inner = [_described(each) for each in value]
+        inner = [_described(member) for member in value]
         return f"({', '.join(inner)})" if len(inner) <= 3 else f"{len(inner)} values"
     text = repr(value)
     return text if len(text) <= 30 else type(value).__name__
@@ -287,10 +287,10 @@ def tracing_errors(
     except Exception as error:
         call = function_name(fn) + ("" if described is None else f"({', '.join(described)})")
         values = "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__
-        what = f"JAX can't trace {call}: {type(error).__name__}: {reason_of(error)}"
-        if "AbstractMesh exists" in what:
+        message = f"JAX can't trace {call}: {type(error).__name__}: {reason_of(error)}"
+        if "AbstractMesh exists" in message:
             values, advice = True, ". An abstract mesh has no devices here: give chip="
-        raise CannotTrace(what + (advice if values else "")) from error
+        raise CannotTrace(message + (advice if values else "")) from error
 
 
 def lower(
@@ -433,8 +433,8 @@ def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tu
 
 def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
     first, rest = getattr(fn, "donate_first", False), getattr(fn, "donate_rest", False)
-    places = [i for i in range(len(arguments.positional)) if (rest if i else first)]
-    return {"donate_argnums": places, "donate_argnames": list(arguments.named) if rest else []}
+    numbers = [i for i in range(len(arguments.positional)) if (rest if i else first)]
+    return {"donate_argnums": numbers, "donate_argnames": list(arguments.named) if rest else []}
 
 
 _NUMBERS = (bool, int, float, complex)

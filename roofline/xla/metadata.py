@@ -77,11 +77,11 @@ class Frames:
         """Yield the file, line and function of a frame and of its callers, innermost first."""
         while frame in self.calls:
             call = self.calls[frame]
-            place = self.locations.get(call.get("file_location_id", 0), {})
+            location = self.locations.get(call.get("file_location_id", 0), {})
             yield (
-                self.files.get(place.get("file_name_id", 0), ""),
-                place.get("line", 0),
-                self.functions.get(place.get("function_name_id", 0), ""),
+                self.files.get(location.get("file_name_id", 0), ""),
+                location.get("line", 0),
+                self.functions.get(location.get("function_name_id", 0), ""),
             )
             parent = call.get("parent_frame_id", 0) - self._shift
             frame = parent if parent < frame else 0
@@ -135,7 +135,7 @@ def _readers(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
             break
         if file and not _OURS.search(file):
             inside.append((file, line, function))
-    theirs = [place for place in inside if not _LIBRARIES.match(place[0])]
+    theirs = [frame for frame in inside if not _LIBRARIES.match(frame[0])]
     for file, line, function in [*theirs, *inside][:1]:
         return SourceLine(shortened(file), line, _plain(function))
     return None
@@ -220,7 +220,7 @@ def scope_of(op_name: str) -> Scope:
         return Scope(primitive=parts[0] if parts else "")
     path: list[str] = []
     calls: list[str] = []
-    einsum, backward, again = "", False, "rematted_computation" in parts
+    einsum, backward, recomputed = "", False, "rematted_computation" in parts
     for part in parts[:-1]:
         backward = backward or part.startswith("transpose(")
         for word in _words(part):
@@ -234,7 +234,7 @@ def scope_of(op_name: str) -> Scope:
                 calls.append(name)
             elif not (jitted and part is parts[0]):
                 path.append(name)
-    step = "recomputed" if again else "backward" if backward else "forward"
+    step = "recomputed" if recomputed else "backward" if backward else "forward"
     return Scope(tuple(path), tuple(calls), einsum, step, parts[-1])
 
 

@@ -136,8 +136,11 @@ class PallasKernel(Facts):
 
     def _crossing(self, results: bool) -> tuple[float, ...]:
         cached = self.machine != "tpu"
-        each = [operand for operand in self.operands if operand.result == results]
-        return tuple(min(one.moved, one.size) if cached else one.moved for one in each)
+        return tuple(
+            min(operand.moved, operand.size) if cached else operand.moved
+            for operand in self.operands
+            if operand.result == results
+        )
 
     @property
     def reads(self) -> tuple[float, ...]:
@@ -169,10 +172,10 @@ class PallasKernel(Facts):
         if all(operand.most is None for operand in self.operands):
             return None
         stated = (self.declared or {}).get("bytes_accessed", 0.0)
-        each = sum(
-            operand.moved if operand.most is None else operand.most for operand in self.operands
-        )
-        return stated if stated > self.bytes else max(each, self.bytes)
+        if stated > self.bytes:
+            return stated
+        most = sum(o.moved if o.most is None else o.most for o in self.operands)
+        return max(most, self.bytes)
 
     @property
     def asked(self) -> float:
@@ -308,16 +311,16 @@ def _calls(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[tuple[A
 def _platform_index(platforms: Sequence[Any], platform: str) -> Any:
     """Return the index of a platform's branch in a platform-dependent program; None without one."""
     names = {"tpu": {"tpu"}, "gpu": {"cuda", "gpu"}}[platform]
-    for place, each in enumerate(platforms):
-        if each is None or names & set(each):
-            return np.asarray(place)
+    for index, others in enumerate(platforms):
+        if others is None or names & set(others):
+            return np.asarray(index)
     return None
 
 
 # --- one kernel -----------------------------------------------------------------------------------
 
 
-def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
+def _kernel(call: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
     """Return the count of a `pallas_call`; None if its grid is too large, or depends on data.
 
     None for Mosaic GPU too, whose kernels have their own operations for copies and matmuls. With a
@@ -325,12 +328,12 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
     a stack of arrays, the least bytes are one of them, plus every other array once; the most are
     the declared bytes.
     """
-    mapping = each.params["grid_mapping"]
-    body = each.params["jaxpr"]
+    mapping = call.params["grid_mapping"]
+    body = call.params["jaxpr"]
     grid = tuple(size if isinstance(size, int) else 1 for size in mapping.grid)
     known = grid == tuple(mapping.grid)
-    machine = _machine(each, platform)
-    cost = each.params.get("cost_estimate")
+    machine = _machine(call, platform)
+    cost = call.params.get("cost_estimate")
     if math.prod(grid) > MOST_STEPS or (machine == "mosaic_gpu" if known else cost is None):
         return None
     steps = _steps(grid if known else (1,) * len(grid))
@@ -342,16 +345,16 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
         given = dict(zip(body.invars, prefetched, strict=False))
         each_walk.run(body, given, np.ones(steps.shape[1]))
     unsure = walk.unsure | dearest.unsure
-    inputs = [var.aval for var in each.invars[bounds : bounds + first]]
+    inputs = [var.aval for var in call.invars[bounds : bounds + first]]
     operands = [_operand(body, at, aval, _size(aval)) for at, aval in enumerate(inputs)]
     refs = body.invars[first:]
-    for place, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
+    for position, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
         array, fetches, moved, most = _array(block), 0, 0.0, None
         stays = space_of(ref.aval) in ("any", "hbm")  # the kernel's body copies it
         if not known:
             sizes = zip(array.shape, _chosen(block, len(grid)), strict=True)
             most = _size(array)
-            moved = most / math.prod(n for n, one in sizes if one)
+            moved = most / math.prod(n for n, chosen in sizes if chosen)
         elif not stays and machine == "tpu":
             fetches, moved, most = _fetched(block, steps, prefetched, grid)
             unsure |= {"blocks"} if most is not None else set()
@@ -360,19 +363,21 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
             if at_most > copied:
                 most = (moved if most is None else most) + at_most
             moved += copied
-        result = place >= mapping.num_inputs
+        result = position >= mapping.num_inputs
         lengths = None if stays and known else _lengths(block)
-        operands.append(_operand(body, first + place, array, moved, result, lengths, fetches, most))
+        operands.append(
+            _operand(body, first + position, array, moved, result, lengths, fetches, most)
+        )
     if not known:
         walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0
         unsure.clear()
     most_flops = dearest.matrix + dearest.vector
     doubtful = known and not dearest.endless and most_flops > walk.matrix + walk.vector
     vmem = _vmem(mapping, refs) if machine == "tpu" and known else 0.0
-    named = each.params.get("name_and_src_info")
+    named = call.params.get("name_and_src_info")
     keys = "flops", "bytes_accessed", "transcendentals"
     return PallasKernel(
-        name=str(each.params.get("name") or getattr(named, "name", "") or ""),
+        name=str(call.params.get("name") or getattr(named, "name", "") or ""),
         machine=machine,
         grid=grid,
         operands=tuple(operands),
@@ -407,10 +412,10 @@ def _indices(block: Any, grid: tuple[int, ...], steps: Any, prefetched: Sequence
     return [value_of(var, known) for var in inner.outvars]
 
 
-def _machine(each: Any, platform: str) -> str:
+def _machine(call: Any, platform: str) -> str:
     """Return the machine of a kernel: by its compiler options, else the platform's default."""
-    options = each.params.get("compiler_params")
-    stated = [str(each.params.get("backend")), type(options).__module__]
+    options = call.params.get("compiler_params")
+    stated = [str(call.params.get("backend")), type(options).__module__]
     stated += map(str, options) if isinstance(options, Mapping) else []
     words = " ".join(stated)
     for machine in ("triton", "mosaic_gpu"):
@@ -492,8 +497,8 @@ def _fetched(
     # data may choose the same block in every step, at worst the smallest, at the array's end
     sizes = zip(indices, _array(block).shape, block.block_shape, strict=True)
     least = [(n - 1) // _length(size) if index is None else index for index, n, size in sizes]
-    new, places = _changes(least, steps.shape[1])
-    moved = _clipped(block, places[:, new])
+    new, positions = _changes(least, steps.shape[1])
+    moved = _clipped(block, positions[:, new])
     if not any(chosen):
         return int(new.sum()), moved, None
     whole = [np.zeros(1, int) if index is None else index for index in indices]
@@ -503,17 +508,17 @@ def _fetched(
 def _changes(indices: Sequence[Any], steps: int) -> tuple[Any, Any]:
     """Return whether each step has another block than the one before, and the indices."""
     everywhere = [np.broadcast_to(index, (steps,)) for index in indices]
-    places = np.stack(everywhere) if everywhere else np.zeros((1, steps))
-    moves = places[:, 1:] != places[:, :-1]
-    return np.append(True, moves.any(axis=0)), places
+    stacked = np.stack(everywhere) if everywhere else np.zeros((1, steps))
+    moves = stacked[:, 1:] != stacked[:, :-1]
+    return np.append(True, moves.any(axis=0)), stacked
 
 
-def _clipped(block: Any, places: Any) -> float:
+def _clipped(block: Any, indices: Any) -> float:
     """Return the bytes of blocks at these indices, without the parts outside of the array."""
     array = _array(block)
-    elements = np.ones(places.shape[1])
-    for place, whole, size in zip(places, array.shape, block.block_shape, strict=True):
+    elements = np.ones(indices.shape[1])
+    for index, whole, size in zip(indices, array.shape, block.block_shape, strict=True):
         length = _length(size)
-        first = place * length if type(size).__name__ != "Element" else place
+        first = index * length if type(size).__name__ != "Element" else index
         elements = elements * np.clip(whole - first, 0, length)
     return float(elements.sum()) * item_bytes(array.dtype)

@@ -97,8 +97,9 @@ class Report:
     def kernels(self) -> tuple[CompiledKernel, ...]:
         """The kernels in the order in which they run."""
         chip = chip_of(self.target)
-        place = self.topology, self.mesh, self.devices
-        links = None if chip is None else Links(chip.key, *place)
+        links = None
+        if chip is not None:
+            links = Links(chip.key, self.topology, self.mesh, self.devices)
         return tuple(kernel_of(row, self.chip, links) for row in self.rows)
 
     # -- FLOPs and bytes -------------------------------------------------------------------------
@@ -218,7 +219,7 @@ class Report:
         roof = [(kernel.roof_seconds or 0.0, kernel.limit or "") for kernel in alone]
         most = [(kernel.most_seconds or 0.0, kernel.most_limit or "") for kernel in alone]
         floors = [((self.floor or 0.0) * kernel.launches, FLOOR) for kernel in alone]
-        longer = [max(one, other) for one, other in zip(floors, roof, strict=True)]
+        longer = [max(first, second) for first, second in zip(floors, roof, strict=True)]
         return self._whole(roof), self._whole(most, more=True), self._whole(longer)
 
     def _whole(self, ends: Sequence[tuple[float, str]], more: bool = False) -> tuple[float, str]:
@@ -273,12 +274,12 @@ class Report:
         if self.chip is None:
             return None
         alone = [
-            (each, kernel.limit or "")
-            for each, kernel in zip(self.likely, self.kernels, strict=True)
+            (likely, kernel.limit or "")
+            for likely, kernel in zip(self.likely, self.kernels, strict=True)
             if not kernel.work.overlaps
         ]
-        good, _ = self._whole([(each.good, limit) for each, limit in alone])
-        usual, _ = self._whole([(each.usual, limit) for each, limit in alone])
+        good, _ = self._whole([(likely.good, limit) for likely, limit in alone])
+        usual, _ = self._whole([(likely.usual, limit) for likely, limit in alone])
         bound, most = self.time_at_roof or 0.0, self.time_at_most or 0.0
         if self.cycle_seconds is None:
             return Expected(good, good, max(usual, most), "reached ceilings")
@@ -316,7 +317,11 @@ class Report:
         """
         whole = 0.0 if self.at_least or self.host_bytes else self.time_at_roof
         unknown = [kernel for kernel in self.kernels if kernel.flops is None and kernel.roof]
-        moved = (sum(each.traffic.values()) / each.roof.bandwidth for each in unknown if each.roof)
+        moved = (
+            sum(kernel.traffic.values()) / kernel.roof.bandwidth
+            for kernel in unknown
+            if kernel.roof
+        )
         if not whole or sum(moved) > 0.1 * whole:
             return ()
         return tuple(dict.fromkeys(bound for _, bound in self._cases))
@@ -405,7 +410,7 @@ class Report:
         """Return the changes from this program to another: kernels, exchanges, tensors, time.
 
         The result prints as two lines, and `describe()` is all of it as text. Its `changes`, the
-        most expensive first, have a `kind` ("grew", "split", "exchange" and so on), a `place`, a
+        most expensive first, have a `kind` ("grew", "split", "exchange" and so on), a `location`, a
         `line`, a `text`, and the increase of `seconds`, `hbm_bytes` and `flops`; `same_compiler` is
         whether the same version compiled both programs, since another one changes programs too. The
         result is false if nothing changed.
@@ -515,7 +520,7 @@ def _compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _brief(row: Row) -> dict[str, Any]:
     scope = scope_of(row.op_name)
-    each, source = row.collective, row.source
+    collective, source = row.collective, row.source
     names = _WAYS.get(scope.step), *scope.path, scope.primitive
     bare = replace(
         row,
@@ -528,12 +533,12 @@ def _brief(row: Row) -> dict[str, Any]:
         cycles=None,
         padding=0,
         matmul=(),
-        behind=row.behind if each else 0,
+        behind=row.behind if collective else 0,
     )
     brief = records.unusual(bare, Row())
-    if each is not None:
-        groups = each.groups if each.windowed else None
-        brief["collective"] = replace(each, name="", channel="", groups=groups)
+    if collective is not None:
+        groups = collective.groups if collective.windowed else None
+        brief["collective"] = replace(collective, name="", channel="", groups=groups)
     usual = {"flops": Flops(), "source": SourceLine(""), "collective": CollectiveOp()}
     inside = {key: records.unusual(brief[key], usual[key]) for key in usual if key in brief}
     return {**brief, **inside}
@@ -541,9 +546,13 @@ def _brief(row: Row) -> dict[str, Any]:
 
 def _unusual(row: Row) -> dict[str, Any]:
     """Return the fields of a row that don't have their usual value, and its name and opcode."""
-    each = row.collective
-    if each is not None and each.axis and sum(map(len, each.groups or ())) > LARGEST_GROUPS:
-        row = replace(row, collective=replace(each, groups=None))
+    collective = row.collective
+    if (
+        collective is not None
+        and collective.axis
+        and sum(map(len, collective.groups or ())) > LARGEST_GROUPS
+    ):
+        row = replace(row, collective=replace(collective, groups=None))
     return records.unusual(row, Row())
 
 

@@ -96,23 +96,25 @@ def _named(main: Site, site: Site, parts: Sequence[Site]) -> list[Site]:
 
 def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> str:
     """Return a kernel's operation, as a noun."""
-    each = main.instruction
+    instruction = main.instruction
     counted = sum(part.instruction.opcode in PRODUCTS for part in parts)
     if counted:
-        noun, einsum = _product(main), scope_of(each.op_name).einsum
+        noun, einsum = _product(main), scope_of(instruction.op_name).einsum
         return f"{noun if counted == 1 else f'{counted} {noun}s'} {einsum}".strip()
     if handed(main) is not None:
-        called = scope_of(each.op_name).primitive or each.base
-        way = {"send": " to the host", "recv": " from the host"}.get(each.opcode, " on the host")
+        called = scope_of(instruction.op_name).primitive or instruction.base
+        way = {"send": " to the host", "recv": " from the host"}.get(
+            instruction.opcode, " on the host"
+        )
         return f"{called}{way}"
-    if each.base == "custom-call":
+    if instruction.base == "custom-call":
         return _called(main)
-    if each.base in COLLECTIVES or each.base in _FIRST:
-        return each.base
+    if instruction.base in COLLECTIVES or instruction.base in _FIRST:
+        return instruction.base
     opcodes = {part.instruction.base for part in parts}
-    if each.base in ("reduce", "reduce-window"):
+    if instruction.base in ("reduce", "reduce-window"):
         return _reduced(main, opcodes)
-    if each.base == "dynamic-update-slice":
+    if instruction.base == "dynamic-update-slice":
         return "update in place"
     done = _activation(parts)
     if done:
@@ -121,7 +123,7 @@ def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> 
     if counts:
         return " and ".join(counts) if len(counts) <= 2 else "elementwise work"
     moving = [name for opcode, name in _MOVES.items() if opcode in opcodes]
-    if each.base in ("copy", "slice") or not moving:
+    if instruction.base in ("copy", "slice") or not moving:
         return _copied(main, spaces)
     return moving[0]
 
@@ -134,15 +136,19 @@ def _product(main: Site) -> str:
 
 def _copied(main: Site, spaces: Mapping[int, str]) -> str:
     """Return a copy's purpose: another memory, or another layout."""
-    each = main.instruction
-    if each.base not in ("copy", "slice") or not main.operands or not main.operands[0].leaves:
-        return each.base
-    result, operand = results(each).leaves[0], main.operands[0].leaves[0]
+    instruction = main.instruction
+    if (
+        instruction.base not in ("copy", "slice")
+        or not main.operands
+        or not main.operands[0].leaves
+    ):
+        return instruction.base
+    result, operand = results(instruction).leaves[0], main.operands[0].leaves[0]
     if result.space != operand.space:
-        return f"{each.base} to {spaces.get(result.space, 'other memory').upper()}"
+        return f"{instruction.base} to {spaces.get(result.space, 'other memory').upper()}"
     if (result.order, result.tile) != (operand.order, operand.tile):
         return "change of layout"
-    return each.base
+    return instruction.base
 
 
 def _called(main: Site) -> str:

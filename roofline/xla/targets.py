@@ -264,12 +264,12 @@ def mesh_devices(chip: chips.Chip, layout: str, mesh: Sequence[int]) -> list[Any
     there, count = all_devices(chip, layout), math.prod(mesh)
     across = mesh[0] if mesh else 1
     inner = (across // slices, *mesh[1:])
-    several = len(mesh) > 1 if slices == 1 else inner[0] > 1 or len(inner) > 2
-    if several and len(there) == count and across % slices == 0:
+    shaped = len(mesh) > 1 if slices == 1 else inner[0] > 1 or len(inner) > 2
+    if shaped and len(there) == count and across % slices == 0:
         for first in range(0, count, count // slices):
-            one = slice(first, first + count // slices)
+            members = slice(first, first + count // slices)
             with contextlib.suppress(Exception):
-                there[one] = list(mesh_utils.create_device_mesh(inner, there[one]).flat)
+                there[members] = list(mesh_utils.create_device_mesh(inner, there[members]).flat)
     return there[:count]
 
 
@@ -281,10 +281,10 @@ def split_layout(layout: str) -> tuple[int, str]:
     BadValue
         The part before the star isn't a number.
     """
-    count, _, each = layout.rpartition("*")
+    count, _, single = layout.rpartition("*")
     if count and not count.strip().isdecimal():
         raise BadValue(f"several slices are given as '4*16x16', got {layout!r}")
-    return int(count or 1), each.strip()
+    return int(count or 1), single.strip()
 
 
 @functools.lru_cache(maxsize=32)
@@ -292,11 +292,11 @@ def _topology(key: str, layout: str) -> Any:
     from jax.experimental import topologies
 
     family, options = TOPOLOGIES[key]
-    slices, each = split_layout(layout)
-    several = {"num_slices": slices} if slices > 1 else {}
+    slices, single = split_layout(layout)
+    more = {"num_slices": slices} if slices > 1 else {}
     with quiet():
         return topologies.get_topology_desc(
-            platform="tpu", topology_name=f"{family}:{each}", **options, **several
+            platform="tpu", topology_name=f"{family}:{single}", **options, **more
         )
 
 

@@ -52,16 +52,16 @@ def handed(site: Site) -> tuple[int, int] | None:
 
     None for one that does neither. A send between slices goes on to other devices.
     """
-    each = site.instruction
+    instruction = site.instruction
     given = [leaf for shape in site.operands for leaf in shape.leaves]
-    sides = sum(leaf.bytes for leaf in given), results(each).bytes
-    if each.opcode in ("send", "recv") and "is_host_transfer" in each.attributes:
-        into, out = sum(leaf.bytes for leaf in given[:1]), each.shape.leaves[0].bytes
-        sides = (into, 0) if each.opcode == "send" else (0, out)
-        return None if meeting(each) else sides
-    if each.opcode in ("outfeed", "infeed"):
-        return (sides[0], 0) if each.opcode == "outfeed" else (0, sides[1])
-    return sides if each.base == "custom-call" and "callback" in each.target else None
+    sides = sum(leaf.bytes for leaf in given), results(instruction).bytes
+    if instruction.opcode in ("send", "recv") and "is_host_transfer" in instruction.attributes:
+        into, out = sum(leaf.bytes for leaf in given[:1]), instruction.shape.leaves[0].bytes
+        sides = (into, 0) if instruction.opcode == "send" else (0, out)
+        return None if meeting(instruction) else sides
+    if instruction.opcode in ("outfeed", "infeed"):
+        return (sides[0], 0) if instruction.opcode == "outfeed" else (0, sides[1])
+    return sides if instruction.base == "custom-call" and "callback" in instruction.target else None
 
 
 def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -> Traffic:
@@ -81,9 +81,9 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
     reads, writes = _shares(site, written)
     if part is not None:
         outs, ins = aliased(site.instruction)
-        writes = [0.0 if place in outs else share for place, share in enumerate(writes)]
+        writes = [0.0 if number in outs else share for number, share in enumerate(writes)]
         if part != "start":
-            reads = [0.0 if place in ins else share for place, share in enumerate(reads)]
+            reads = [0.0 if number in ins else share for number, share in enumerate(reads)]
     traffic = Traffic(spaces)
     seen: dict[str, float] = {}
     names = site.instruction.operands
@@ -104,7 +104,7 @@ def moved_by(site: Site, spaces: Mapping[int, str], known: PallasKernel) -> Traf
     traffic = Traffic(spaces)
     operands = [shape for shape in site.operands if shape.dims]
     inputs = [operand for operand in known.operands if not operand.result]
-    reads = [n for n, one in zip(known.reads, inputs, strict=True) if one.shape]
+    reads = [n for n, operand in zip(known.reads, inputs, strict=True) if operand.shape]
     for book, shapes, moved in (
         (traffic.read, operands, reads),
         (traffic.written, results(site.instruction).leaves, known.writes),
@@ -117,18 +117,18 @@ def moved_by(site: Site, spaces: Mapping[int, str], known: PallasKernel) -> Traf
 
 def _shares(site: Site, written: tuple[Shape, ...]) -> tuple[list[float], list[float]]:
     """Return the shares of each operand that is read, and of each result that is written."""
-    each, operands = site.instruction, site.operands
+    instruction, operands = site.instruction, site.operands
     reads, writes = operand_shares(site), [1.0] * len(written)
     if site.fused is not None:
         updates = in_place(site.program, site.fused)
         names = site.fused.results
         if len(names) == len(writes):
             writes = [updates[name].share if name in updates else 1.0 for name in names]
-    elif each.base in SLICES:
+    elif instruction.base in SLICES:
         reads[0] = min(1.0, written[0].elements / max(operands[0].elements, 1))
-    elif each.base in UPDATES:
-        share = min(1.0, elements_updated(each, site.where) / max(operands[0].elements, 1))
-        reads[0] = share if combines(site.program, each) else 0.0
+    elif instruction.base in UPDATES:
+        share = min(1.0, elements_updated(instruction, site.where) / max(operands[0].elements, 1))
+        reads[0] = share if combines(site.program, instruction) else 0.0
         writes = [share] * len(written)
     return reads, writes
 
@@ -137,10 +137,10 @@ NEVER = 2**62
 """Cycle counts this large (a century and more) mean unknown."""
 
 
-def cycles_of(each: Instruction) -> int | None:
+def cycles_of(instruction: Instruction) -> int | None:
     """Return the compiler's own estimate for a kernel, in cycles; None without one.
 
     The compiler may also write the largest integer for "unknown".
     """
-    noted = int(each.config.get("window_config", {}).get("estimated_cycles", 0) or 0)
+    noted = int(instruction.config.get("window_config", {}).get("estimated_cycles", 0) or 0)
     return noted if 0 < noted < NEVER else None

@@ -64,13 +64,13 @@ def step(x: Any, y: Any = None) -> Any:
     ],
 )
 def test_a_limit_is_read(metric: str, text: Any, value: float) -> None:
-    assert Limit.of(metric, text).value == pytest.approx(value)
+    assert Limit.parse(metric, text).value == pytest.approx(value)
 
 
 @pytest.mark.parametrize("wrong", ["1.2 GB", "<= 1.2", "<= 3 ms"])
 def test_a_wrong_limit_says_how_one_is_written(wrong: str) -> None:
     with pytest.raises(BadValue, match=r'hbm_bytes must be a limit such as "<= 5 GB".*got'):
-        Limit.of("hbm_bytes", wrong)
+        Limit.parse("hbm_bytes", wrong)
 
 
 # --- limits and baselines of a test ---------------------------------------------------------------

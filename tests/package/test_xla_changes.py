@@ -48,7 +48,7 @@ def test_an_upcast_is_seen_where_it_is() -> None:
     difference = of().diff(of(wide=True))
     change, memory = difference.changes
     assert memory.kind == "memory"
-    assert (change.kind, change.place) == ("grew", "down")
+    assert (change.kind, change.location) == ("grew", "down")
     assert change.hbm_bytes == 2 * 8 * N * N
     # bound by compute: the roof's time stays
     back = of(wide=True).diff(of())
