@@ -150,7 +150,7 @@ class ReaderRecord:
         lines += ["", f"One call of the {why.name} takes {si(why.wall, 's')}. Longest kernels:", ""]
         for kernel in why.kernels[:5]:
             least = "" if kernel.least is None else f", {si(kernel.least, 's')} at least"
-            lines.append(f"- {kernel.what}: {si(kernel.seconds, 's')}{least}")
+            lines.append(f"- {kernel.title}: {si(kernel.seconds, 's')}{least}")
         versions = ", ".join(f"{name} {number}" for name, number in measured.software.items())
         lines += ["", f"`{measured.command}`, {measured.date}; {versions}."]
         return "\n".join(lines) + "\n"

@@ -62,7 +62,7 @@ def number_of(plane: str) -> int:
     return int(plane.rpartition(":")[2])
 
 
-def parted(trace: Trace, programs: Mapping[str, Program]) -> Trace:
+def with_waits(trace: Trace, programs: Mapping[str, Program]) -> Trace:
     """Return a trace in which waiting for another device is an event of its own.
 
     An exchange only moves bytes once all of its devices have arrived, so on each device its event
@@ -117,7 +117,7 @@ def _last(
     arrivals = [(event.start, number_of(plane))]
     for name, events in others.items():
         at = bisect.bisect_left(events, event.end, key=_end)
-        near = min(events[max(at - 1, 0) : at + 1], key=lambda each: abs(each.end - event.end))
+        near = min(events[max(at - 1, 0) : at + 1], key=lambda other: abs(other.end - event.end))
         if near.start < event.end and event.start < near.end:  # they meet
             arrivals.append((near.start, number_of(name)))
     return max(arrivals) if len(arrivals) > 1 else None
@@ -158,8 +158,8 @@ def joined(
     The device that is explained is the one that waits longest for others, if that is more than a
     hundredth of the call; otherwise `Trace.device`.
     """
-    trace = parted(trace, programs)
-    bare = Ceilings(None, None)
+    trace = with_waits(trace, programs)
+    bare = Ceilings()
     by_device = {
         plane: join(replace(trace, chosen=plane), programs, bare, calls, typical)[0]
         for plane in sorted(trace.devices, key=number_of)
@@ -172,7 +172,7 @@ def joined(
         _time(plane, rows, last.get(str(number_of(plane)), 0.0))
         for plane, rows in by_device.items()
     )
-    longest = max(times, key=lambda each: each.waiting)
+    longest = max(times, key=lambda time: time.waiting)
     whole = math.fsum(row.seconds for row in by_device[longest.device])
     device = longest.device if longest.waiting > 0.01 * whole else trace.device
     rows, notes = join(replace(trace, chosen=device), programs, ceilings, calls, typical)

@@ -12,7 +12,6 @@ from roofline.diagnosis.findings.causes import Finding
 from roofline.diagnosis.rows import KERNEL, REST, TimedRow
 from roofline.network.measured import exchange_beside
 from roofline.xla.kernel import function_of, main_dtype
-from roofline_helpers.chips import Chip
 from roofline_helpers.common.checks import BadValue, UnknownName
 from roofline_helpers.common.show import cell, shortened, si, significant
 from roofline_helpers.common.terminal import Grid
@@ -93,27 +92,35 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
         lines.append(("with CUDA graphs", f"{si(middle, 's')} a call, as JAX runs it by default"))
     if why.compiling > 1e-3:  # an executable was compiled before
         lines.append(("compiled in", si(why.compiling, "s")))
-    longest = next((row for row in why.kernels if row.kernel.matmul and row.launches), None)
-    if longest is not None and why.origin != "modelled":
-        each = longest.busy / longest.launches
-        product = longest.kernel
-        like = beside(product.matmul, main_dtype(product.matrix_types), why.device, each)
-        lines += [("kernels like it", like)] if like else []
-    exchanges = (row for row in why.kernels if row.kernel.collective and row.launches)
-    first = next(exchanges, None)
-    one = None if first is None else first.kernel.collective
-    if first is not None and one is not None and why.origin != "modelled":
-        size, each = max(one.bytes_in, one.bytes_out), first.seconds / first.launches
-        like = exchange_beside(one.kind, size, one.group_size, why.device, each)
-        lines += [("exchanges like it", like)] if like else []
+    if why.origin != "modelled":
+        lines += _measured_elsewhere(why)
     if why.energy is not None:
-        text = f"{si(why.energy.joules, 'J')} a call at {why.energy.watts:.0f} W"
-        lines.append(("energy", f"{text} ({why.energy.idle:.0f} W idle)"))
+        joules, watts = why.energy["joules"], why.energy["joules"] / why.energy["seconds"]
+        text = f"{si(joules, 'J')} a call at {watts:.0f} W ({why.energy['idle']:.0f} W idle)"
+        lines.append(("energy", text))
     if why.expected is not None and why.origin == "modelled":
         lines.append(("expected", f"{why.expected}: {why.expected.why}"))
     if why.roofs.origin:
         lines.append(("ceilings", why.roofs.origin))
     return lines
+
+
+def _measured_elsewhere(why: Explanation) -> list[tuple[str, str]]:
+    """Return lines on measured kernels like the longest matmul, and the longest exchange."""
+    launched = [row for row in why.kernels if row.launches]
+    matmul = next((row for row in launched if row.kernel.matmul), None)
+    exchange = next((row for row in launched if row.kernel.collective), None)
+    lines: list[tuple[str, str | None]] = []
+    if matmul is not None:
+        sides, dtype = matmul.kernel.matmul, main_dtype(matmul.kernel.matrix_types)
+        seconds = matmul.busy / matmul.launches
+        lines.append(("kernels like it", matmuls_beside(sides, dtype, why.device, seconds)))
+    if exchange is not None and exchange.kernel.collective is not None:
+        sent, seconds = exchange.kernel.collective, exchange.seconds / exchange.launches
+        size = max(sent.bytes_in, sent.bytes_out)
+        line = exchange_beside(sent.kind, size, sent.group_size, why.device, seconds)
+        lines.append(("exchanges like it", line))
+    return [(label, line) for label, line in lines if line is not None]
 
 
 def _relative_to(seconds: float, wall: float) -> str:
@@ -137,7 +144,7 @@ def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
     """Return one row of the table."""
     kernel = row.kind == KERNEL
     return {
-        "what": row.what,
+        "what": row.title,
         "line": row.source,
         "ms": row.seconds * 1e3,
         "share": _share(why, row.seconds),
@@ -228,15 +235,15 @@ def function_table(why: Explanation) -> pandas.DataFrame:
     return frame.set_index("function") if len(frame) else frame
 
 
-def device_cells(each: DeviceTime) -> dict[str, Any]:
+def device_cells(device: DeviceTime) -> dict[str, Any]:
     """Return one device's row of the table of devices."""
     return {
-        "device": each.device,
-        "kernels ms": each.kernels * 1e3,
-        "exchanges ms": each.moving * 1e3,
-        "waiting ms": each.waiting * 1e3,
-        "idle ms": each.idle * 1e3,
-        "is last at": each.last,
+        "device": device.device,
+        "kernels ms": device.kernels * 1e3,
+        "exchanges ms": device.moving * 1e3,
+        "waiting ms": device.waiting * 1e3,
+        "idle ms": device.idle * 1e3,
+        "is last at": device.last,
     }
 
 
@@ -245,7 +252,7 @@ def device_table(why: Explanation) -> pandas.DataFrame:
     import pandas
 
     columns = list(device_cells(DeviceTime("", 0, 0, 0, 0)))
-    rows = [device_cells(each) for each in why.devices]
+    rows = [device_cells(device) for device in why.devices]
     return pandas.DataFrame(rows, columns=columns).set_index("device")
 
 
@@ -291,7 +298,7 @@ def parts(why: Explanation) -> list[str | Grid]:
     if len(why.groups) > MANY:
         shown += ["", _grid(functions(why))]
     if len(why.devices) > 1:
-        shown += ["", _grid([device_cells(each) for each in why.devices])]
+        shown += ["", _grid([device_cells(device) for device in why.devices])]
     shown += ["", Grid(["", *names], rows)]
     if not why.withheld:
         shown += ["\nfrom the roof to the clock", Grid(["", "", ""], steps)]
@@ -323,7 +330,9 @@ def cost(finding: Finding) -> str:
     return f"{text}: costs {low} to {high}, by {finding.checked}"
 
 
-def beside(sides: Sequence[int], dtype: str | None, chip: str | Chip, seconds: float) -> str | None:
+def matmuls_beside(
+    sides: Sequence[int], dtype: str | None, chip: str, seconds: float
+) -> str | None:
     """Return a line on matmuls like one of m × n × k; None where too few were measured."""
     m, n, k = sides
     try:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from roofline.diagnosis.ceilings import Ceilings, ceilings_of
 from roofline.diagnosis.devices import joined, number_of
+from roofline.diagnosis.doubts import consistency_notes, ledger_notes, slowed, unsteady
 from roofline.diagnosis.explanation import Explanation
-from roofline.diagnosis.findings import Case, Finding, findings
+from roofline.diagnosis.findings import Case, findings
 from roofline.diagnosis.findings.idle import COMPILING
+from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
-from roofline.diagnosis.rows import KERNEL, LOOP, TimedRow, with_program
 from roofline.diagnosis.runner import (
     UNGRAPHED,
     Runner,
@@ -26,7 +26,7 @@ from roofline.diagnosis.runner import (
 )
 from roofline.diagnosis.trace import Trace, program_of, programs_in, read_trace
 from roofline.diagnosis.trace_steps import prepared
-from roofline.measure.machine import busy, device_facts, now, software_versions
+from roofline.measure.machine import device_facts, now, software_versions
 from roofline.network.topology import slice_of
 from roofline.xla.analysis import (
     NOT_REUSED,
@@ -35,11 +35,9 @@ from roofline.xla.analysis import (
     report_of,
     turns_of,
 )
-from roofline.xla.arrays import memory_notes
 from roofline.xla.expected import Expected
-from roofline.xla.kernel import CompiledKernel, main_dtype
+from roofline.xla.kernel import main_dtype
 from roofline.xla.lower import Arguments, function_name, is_stage
-from roofline.xla.report import Report
 from roofline.xla.targets import (
     NoCompiler,
     assumed_vector_peak,
@@ -50,235 +48,9 @@ from roofline_helpers import chips
 from roofline_helpers.common import show
 from roofline_helpers.common.checks import BadType, BadValue, flag, needed, shown, single, whole
 from roofline_helpers.common.show import si
+from roofline_helpers.measured.record import Record
+from roofline_helpers.roofline import Roofline
 from roofline_helpers.work import Work
-
-BEATEN = 1.2
-"""A kernel that is faster than its roof by this factor means that the roof is wrong."""
-
-
-def consistency_notes(rows: Sequence[TimedRow]) -> tuple[str, ...]:
-    """Return a note if kernels ran faster than the device's reached ceilings."""
-    held = [row for row in rows if row.kind == KERNEL and row.reachable]
-    fast = [row for row in held if row.seconds * BEATEN < (row.reachable or 0.0)]
-    took = sum(row.seconds for row in fast)
-    if took <= 0.05 * sum(row.seconds for row in held):
-        return ()
-    return (
-        f"{len(fast)} of {len(held)} kernels, {si(took, 's')} of the call, run more than "
-        f"{BEATEN} times as fast as their roof: the ceilings were measured at a worse "
-        "moment than the kernels, or more work was counted than they do; give ceilings= from a "
-        "quiet moment",
-    )
-
-
-# --- From rows to an explanation -----------------------------------------------------------------
-
-
-def explained(
-    case: Case,
-    work: Sequence[Work],
-    expected: Expected | None = None,
-    *,
-    notes: Sequence[str],
-    withheld: str = "",
-    busy: str = "",
-    **run: Any,
-) -> Explanation:
-    """Return a case as an explanation; `run` holds its further fields.
-
-    `withheld` says why nothing can be said about causes, `busy` why only about one that dominates.
-    """
-    unused = [note for note in notes if note.startswith(NOT_REUSED)]
-    told = [note for note in notes if note not in unused]
-    case = replace(case, unused=tuple(note.removeprefix(NOT_REUSED) for note in unused))
-    found = findings(case)
-    compiled_anew = tuple(each for each in found if each.cause == COMPILING.key)
-    if busy:  # what dominates a call does so at any moment
-        if found[0].named and found[0].seconds > max(0.3 * case.wall, 2 * _second(found)):
-            found = found[:1]
-            told.append(busy)
-        else:
-            withheld = withheld or busy
-    if withheld and compiled_anew:  # whatever slows a call, it does that in each
-        found, withheld = compiled_anew, ""
-    if withheld:  # no finding says it then
-        told += unused
-    return Explanation(
-        platform=case.platform,
-        rows=case.rows,
-        findings=() if withheld else found,
-        expected=expected or case.ceilings.expected(case.rows),
-        hand=case.ceilings.hand(work),
-        roofs=case.ceilings.figures(),
-        notes=tuple(told),
-        withheld=withheld,
-        **run,
-    )
-
-
-def _second(found: Sequence[Finding]) -> float:
-    return found[1].seconds if len(found) > 1 else 0.0
-
-
-SLOWED = 2.0
-"""A profiler that makes a call longer than this many times shows its own time, not the call's."""
-
-SPREAD = 1.2
-"""Calls on a CPU whose median is this many times the fastest share it with other work."""
-
-
-def slowed(trace: Trace, plain: Sequence[float], traced: Sequence[float], queue: int) -> str:
-    """Return why a trace says nothing about the call: the profiler's own time; empty if it does.
-
-    Parameters
-    ----------
-    trace : Trace
-        Of the calls with the profiler.
-    plain, traced : sequence of float
-        Seconds of a call, run by run: without the profiler, and with it.
-    queue : int
-        Calls in each run.
-    """
-    alone, watched = statistics.median(plain), statistics.median(traced)
-    if watched > SLOWED * alone:
-        calls = max(len(trace.runs) * queue, 1)
-        return (
-            f"the profiler makes a call {watched / alone:.1f} times as long ({si(watched, 's')} "
-            f"instead of {si(alone, 's')}), and writes down {len(trace.events) / calls:,.0f} "
-            "launches in each: what it shows is mostly its own time, so shares are withheld"
-        )
-    return ""
-
-
-def unsteady(plain: Sequence[float]) -> str:
-    """Return why the calls of a CPU, in seconds, don't suffice for a diagnosis; empty if they do.
-
-    Then another run may name other causes, unless one of them dominates.
-    """
-    spread, others = statistics.median(plain) / min(plain), list(busy())
-    if spread <= SPREAD and not others:
-        return ""
-    return (
-        f"this machine is too busy: half of the calls take {spread:.2f} times the fastest or "
-        f"more{''.join(f' ({note})' for note in others)}; explain it again when nothing else runs"
-    )
-
-
-def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
-    """Return the types of matmuls in the programs that ran: a trace carries others too."""
-    ran = {event.program for event in trace.events}
-    types = (
-        main_dtype(row.matrix_types)
-        for name, program in programs.items()
-        if name.partition("(")[0] in ran
-        for row in program.rows.values()
-    )
-    return sorted({each for each in types if each is not None})
-
-
-def _compiling(trace: Trace, queue: int) -> float:
-    """Return the seconds of each call in which the host compiles."""
-    inside = (
-        span.seconds
-        for span in trace.host
-        if any(run.start <= span.start < run.end for run in trace.runs)
-    )
-    return sum(inside) / max(len(trace.runs) * queue, 1)
-
-
-def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> list[str]:
-    """Return the programs' notes, without those that the trace answers."""
-    ran = dict.fromkeys(row.program for row in rows if row.program in programs)
-    loops = {row.name for row in rows if row.kind == LOOP}
-    seen = tuple(f"loop {name}{end}" for name in loops for end in (" (", ":"))
-    each = [programs[name] for name in ran]
-    notes = [note for one in each for note in memory_notes(one.module, one.ledger.rows)]
-    notes += [note for one in each for note in one.ledger.notes]
-    return list(dict.fromkeys(note for note in notes if not note.startswith(seen)))[:12]
-
-
-# --- Without a run: the compiled program alone, for a chip that is not here ----------------------
-
-
-class Ahead(NamedTuple):
-    """A compiled kernel, the seconds that the call waits for it, and those to expect of it."""
-
-    kernel: CompiledKernel
-    exposed: float
-    seconds: float
-
-
-def case_ahead(
-    program: Program, ceilings: Ceilings, floor: float = 0.0, report: Report | None = None
-) -> Case:
-    """Return a program that didn't run as a case for findings: rows take their roofs' times.
-
-    Where the compiler's cycles are longer than the roof they count, as `analyze` prints them.
-    Asynchronous copies and exchanges are assumed to be hidden. With a report, rows take no less
-    than it counts for their kernels and for all together: an exchange takes the time of its links,
-    less the part that other kernels hide. `high` holds the seconds if data choose more bytes.
-    """
-    counted: dict[str, list[Ahead]] = {}
-    if report is not None:
-        waits = report.timeline.exposed
-        for kernel, exposed, takes in zip(report.kernels, waits, report.likely, strict=True):
-            counted.setdefault(kernel.name, []).append(Ahead(kernel, exposed, takes.good))
-    rows = [_row(name, program, ceilings, floor, counted.get(name, [])) for name in program.rows]
-    # All kernels share one memory: a program takes at least the time of all its bytes, so other
-    # kernels can't hide the bytes of asynchronous copies
-    hidden = math.fsum(row.busy - row.seconds for row in rows if row.kernel.overlaps)
-    if report is not None and report.expected is not None and hidden:
-        bound = (report.time_at_roof or 0.0) - math.fsum(row.least or 0.0 for row in rows)
-        more = report.expected.seconds - math.fsum(row.seconds for row in rows)
-
-        def waited(row: TimedRow, left: float) -> float:
-            return max(left, 0.0) / hidden * (row.busy - row.seconds) + row.seconds
-
-        rows = [
-            _lasting(row, waited(row, more), waited(row, bound)) if row.kernel.overlaps else row
-            for row in rows
-        ]
-    return Case(
-        rows=tuple(rows),
-        programs={program.module.name: program},
-        ceilings=ceilings,
-        platform=program.platform,
-        wall=sum(row.seconds for row in rows) or 1e-12,
-        measured=False,
-    )
-
-
-def _row(
-    name: str,
-    program: Program,
-    ceilings: Ceilings,
-    floor: float,
-    counted: Sequence[Ahead],
-) -> TimedRow:
-    kernel = program.rows[name]
-    bare = TimedRow(name, launches=float(kernel.launches), program=program.module.name)
-    row = with_program(bare, program, ceilings)
-    least = sum(each.kernel.roof_seconds or 0.0 for each in counted)
-    most = sum(each.kernel.most_seconds or 0.0 for each in counted)
-    limits = dict.fromkeys(each.kernel.limits for each in counted if each.kernel.limits)
-    if kernel.overlaps:
-        exposed = sum(each.exposed for each in counted)
-        row = _lasting(row, exposed, exposed)
-    else:
-        reachable = max(row.reachable or 0.0, least)
-        takes = sum(each.seconds for each in counted) if counted else floor * kernel.launches
-        row = replace(row, seconds=max(reachable, takes))
-        if not kernel.untimed:
-            row = replace(row, least=least or row.least, reachable=reachable)
-    busy = max(row.seconds, least)
-    limit = row.limit if kernel.untimed else " or ".join(limits) or row.limit
-    high = busy if math.isinf(most) else max(busy, most)
-    return replace(row, busy=busy, low=busy, high=high, limit=limit)
-
-
-def _lasting(row: TimedRow, seconds: float, least: float) -> TimedRow:
-    """Return a row of an asynchronous copy or exchange that shows for so many seconds."""
-    return replace(row, seconds=seconds, least=least, reachable=max(seconds, least))
 
 
 def explain(
@@ -292,7 +64,7 @@ def explain(
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     consume: bool = False,
-    ceilings: Any = None,
+    ceilings: Record | Roofline | None = None,
     seconds: float = 1.0,
     queue: int | None = None,
     turns: Mapping[str, int] | None = None,
@@ -330,7 +102,7 @@ def explain(
         As for `jax.jit`; for a function that is jitted already, give them there.
     consume : bool
         Whether donated arguments may be consumed. By default copies are donated.
-    ceilings : device.Record or Roofline, optional
+    ceilings : Record or Roofline, optional
         The rates that the device reaches. By default those of the chip table; a CPU is measured.
     seconds : float
         About how long to time it without the profiler; with it takes about as long. Both are run
@@ -392,13 +164,13 @@ def explain(
         if not (callable(fn) or is_stage(fn)):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
         if chip is not None:
-            return task.ahead(chip, topology)
+            return task.modelled(chip, topology)
         if topology is not None:
             raise BadType("topology= is the layout of chips that need not be here: give chip= too")
         return task.measured(say)
 
 
-def _as_works(given: Any) -> tuple[Work, ...]:
+def _as_works(given: object) -> tuple[Work, ...]:
     works = given if isinstance(given, Sequence) else () if given is None else (given,)
     for work in works:
         if not isinstance(work, Work):
@@ -416,7 +188,7 @@ class Task:
     jit: Mapping[str, Any] = field(default_factory=dict)
     compiled: bool = True
     consume: bool = False
-    ceilings: Any = None
+    ceilings: object = None
     seconds: float = 1.0
     queue: int | None = None
     turns: Mapping[str, int] = field(default_factory=dict)
@@ -425,91 +197,92 @@ class Task:
 
     def measured(self, say: Callable[[str], None]) -> Explanation:
         """Run it here, with and without the profiler, and say where the time goes."""
-        if any(not hasattr(each, "__array__") for each in self.arguments.arrays):
+        arrays = self.arguments.arrays
+        if any(not hasattr(array, "__array__") for array in arrays):
             raise BadType("shapes are enough with chip=; to run a function, give it arrays")
-        gone = [each for each in self.arguments.arrays if getattr(each, "is_deleted", bool)()]
-        if gone:
+        deleted = [array for array in arrays if getattr(array, "is_deleted", bool)()]
+        if deleted:
             raise BadValue(
-                f"an argument of shape {gone[0].shape} was deleted: it was donated to an earlier "
-                "call. Make it anew; with chip= its shape is enough"
+                f"an argument of shape {deleted[0].shape} was deleted: it was donated to an "
+                "earlier call. Make it anew; with chip= its shape is enough"
             )
         device = first_device()
         gpu = device.platform == "gpu"
         say("compiling")
         runner = self._runner(UNGRAPHED if gpu else {})
         say("running, with and without the profiler")
-        one = min(runner.run(1) for _ in range(3))
-        runs, queue = run_counts(one, self.seconds, self.queue, device.platform == "cpu")
+        call = min(runner.run(1) for _ in range(3))
+        runs, queue = run_counts(call, self.seconds, self.queue, device.platform == "cpu")
         queue = 1 if runner.alone else queue
         traced = min(runs, 8 if gpu else 16)
-        turns = run_in_turn(runner, runs, traced, queue, self.seconds, self.trace)
+        timed = run_in_turn(runner, runs, traced, queue, self.seconds, self.trace)
         graphed = gpu and self.compiled and not runner.given
         graphs = self._graphed(runs, queue, say) if graphed else ()
         say("reading, against the ceilings")
-        trace = turns.trace
+        trace = timed.trace
         programs = programs_in(trace)
         if runner.compiled is not None:
             program = program_of(runner.compiled, trace.platform, runner.calls, self.turns)
             programs = {program.module.name: program}
-        return self._traced(
-            trace,
-            programs,
-            device,
-            statistics.median(turns.plain),
+        run = Explanation(
             name=self.name or runner.name,
             arguments=self.arguments.described(),
+            platform=trace.platform,
             device=str(device.device_kind) if gpu else device_facts()["name"],
             origin="measured",
-            runs=turns.plain,
-            traced=turns.traced,
+            runs=timed.plain,
+            traced=timed.traced,
             graphs=graphs,
             queue=queue,
-            withheld=slowed(trace, turns.plain, turns.traced, queue),
-            busy=unsteady(turns.plain) if trace.platform == "cpu" else "",
+            withheld=slowed(trace, timed.plain, timed.traced, queue),
             compiling=runner.seconds,
-            notes=runner.notes,
+            notes=tuple(runner.notes),
             software=software_versions(),
         )
+        goal = statistics.median(timed.plain)
+        busy = unsteady(timed.plain) if trace.platform == "cpu" else ""
+        return self.of_run(run, trace, programs, device, goal=goal, busy=busy)
 
-    def _traced(
+    def of_run(
         self,
+        run: Explanation,
         trace: Trace,
         programs: Mapping[str, Program],
         chip: Any,
+        *,
         goal: float | None = None,
-        **run: Any,
+        busy: str = "",
     ) -> Explanation:
-        """Return the explanation of a trace with its programs, under its device's ceilings."""
-        runs, queue = run["runs"], run["queue"]
+        """Return the explanation of a traced run with its programs, under its device's ceilings."""
         ceilings = ceilings_of(chip, dtypes(programs, trace), self.ceilings)
-        all_devices = joined(trace, programs, ceilings, queue, goal)
-        rows, wall = all_devices.rows, statistics.median(runs)
+        devices = joined(trace, programs, ceilings, run.queue, goal)
         case = Case(
-            rows=rows,
+            rows=devices.rows,
             programs=programs,
             ceilings=ceilings,
             platform=trace.platform,
-            wall=wall,
-            compiling=_compiling(trace, queue),
+            wall=run.wall,
+            compiling=_compiling(trace, run.queue),
             processors=int(trace.facts.get("core_count", 0)),
-            unsteady=wall - min(runs),
-            by_device={str(number_of(name)): r for name, r in all_devices.by_device.items()},
+            unsteady=run.wall - min(run.runs),
+            by_device={str(number_of(name)): rows for name, rows in devices.by_device.items()},
         )
-        notes = (*consistency_notes(rows), *all_devices.notes, *ledger_notes(programs, rows))
-        run |= {"notes": (*run["notes"], *notes), "date": now(), "devices": all_devices.times}
-        return explained(case, self.work, **run)
+        notes = (
+            *run.notes,
+            *consistency_notes(devices.rows),
+            *devices.notes,
+            *ledger_notes(programs, devices.rows),
+        )
+        run = replace(run, notes=notes, date=now(), devices=devices.times)
+        return diagnosed(run, case, self.work, busy=busy)
 
     def _runner(self, options: Mapping[str, str]) -> Runner:
         if self.compiled:
             return compiled_runner(self.fn, self.arguments, self.jit, options, self.consume)
         if self.jit:
             raise BadType(f"{', '.join(self.jit)} is for a function that is compiled: jit=True")
-        return Runner(
-            self.fn,
-            self.arguments.positional,
-            self.arguments.named,
-            name=function_name(self.fn),
-        )
+        arguments, name = self.arguments, function_name(self.fn)
+        return Runner(self.fn, arguments.positional, arguments.named, name=name)
 
     def _graphed(self, runs: int, queue: int, say: Callable[[str], None]) -> tuple[float, ...]:
         """Return the seconds of a call as JAX runs it by default on a GPU."""
@@ -518,7 +291,7 @@ class Task:
         times = [runner.run(queue) for _ in range(3 + max(runs // 2, 3))]
         return tuple(times[3:])
 
-    def ahead(self, chip: Any, topology: str | None) -> Explanation:
+    def modelled(self, chip: Any, topology: str | None) -> Explanation:
         """Compile it for a chip that is not here, and explain its kernels' modelled times.
 
         The seconds of a row are those of its roof, or of the compiler's cycles where those are
@@ -533,8 +306,15 @@ class Task:
         missing = can_compile(known)
         if missing is not None:
             raise NoCompiler(missing)
-        place = self.jit, topology or layout, self.turns, self.name
-        report, module = report_of(self.fn, self.arguments, known, *place)
+        report, module = report_of(
+            self.fn,
+            self.arguments,
+            known,
+            self.jit,
+            topology=topology or layout,
+            turns=self.turns,
+            name=self.name,
+        )
         program = Program(module, report.platform, calls=report.calls, turns=self.turns)
         floor = report.floor or 0.0
         notes = [
@@ -543,17 +323,17 @@ class Task:
             f"a kernel without cycles, and each iteration of its loop, takes {si(floor, 's')} at "
             "least: the shortest matmul published for a TPU",
         ]
-        assumed, vector = assumed_vector_peak(known), None
+        ceilings = Ceilings(known.per_device())
+        assumed = assumed_vector_peak(known)
         if assumed is not None:
-            vector, how = assumed
-            notes.append(f"vector work at {si(vector, 'FLOP/s')}, which nobody publishes: {how}")
-        case = case_ahead(program, Ceilings(known.per_device(), None, vector), floor, report)
-        return explained(
-            case,
-            self.work,
-            report.expected,
+            vector, reason = assumed
+            ceilings = replace(ceilings, vector=vector)
+            notes.append(f"vector work at {si(vector, 'FLOP/s')}, which nobody publishes: {reason}")
+        case = modelled_case(program, ceilings, floor, report)
+        run = Explanation(
             name=report.name,
             arguments=report.arguments,
+            platform=report.platform,
             device=known.name,
             origin="modelled",
             runs=(case.wall,),
@@ -561,6 +341,7 @@ class Task:
             notes=(*notes, *report.notes),
             software={"jax": report.jax_version, "compiler": report.compiler},
         )
+        return diagnosed(run, case, self.work, report.expected)
 
     def of_trace(self, folder: Path, chip: Any) -> Explanation:
         """Explain a trace from elsewhere."""
@@ -580,26 +361,100 @@ class Task:
                 "the trace carries no compiled program (HLO), so kernels have no FLOPs, bytes, "
                 "roof or line"
             )
-        queue = self.queue or 1
-        runs = tuple(run.seconds / queue for run in trace.runs)
         if trace.platform == "tpu":
             notes.append("a TPU's trace: reading them was tried on one of a single v6e")
-        return self._traced(
-            trace,
-            programs,
-            known or _named(trace),
+        queue = self.queue or 1
+        runs = tuple(run.seconds / queue for run in trace.runs)
+        run = Explanation(
             name=self.name or folder.name,
             arguments=(),
-            device=_named(trace),
+            platform=trace.platform,
+            device=_device_name(trace),
             origin="trace",
             runs=runs,
             traced=runs,
             queue=queue,
-            notes=notes,
+            notes=tuple(notes),
         )
+        return self.of_run(run, trace, programs, known or _device_name(trace))
 
 
-def _named(trace: Trace) -> str:
+def _device_name(trace: Trace) -> str:
     """Return the name of a trace's device."""
     named = (trace.facts.get(key) for key in ("gpu_device_name", "device_type_string"))
     return next(filter(None, named), trace.device)
+
+
+# --- From a run to its explanation ---------------------------------------------------------------
+
+
+def diagnosed(
+    run: Explanation,
+    case: Case,
+    work: Sequence[Work],
+    expected: Expected | None = None,
+    busy: str = "",
+) -> Explanation:
+    """Return what is known of a run with its rows, roofs and findings.
+
+    Parameters
+    ----------
+    run : Explanation
+        What was run or compiled, and how long it took; `withheld` if causes can't be told.
+    case : Case
+        Its rows.
+    work : sequence of Work
+        What the caller counted by hand.
+    expected : Expected, optional
+        The time to expect; by default that of the case's ceilings.
+    busy : str
+        Why only a cause that dominates can be told.
+    """
+    unused = [note for note in run.notes if note.startswith(NOT_REUSED)]
+    notes = [note for note in run.notes if note not in unused]
+    case = replace(case, unused=tuple(note.removeprefix(NOT_REUSED) for note in unused))
+    found, withheld = findings(case), run.withheld
+    compiled_anew = tuple(finding for finding in found if finding.cause == COMPILING.key)
+    if busy:  # what dominates a call does so at any moment
+        second = found[1].seconds if len(found) > 1 else 0.0
+        if found[0].named and found[0].seconds > max(0.3 * case.wall, 2 * second):
+            found = found[:1]
+            notes.append(busy)
+        else:
+            withheld = withheld or busy
+    if withheld and compiled_anew:  # whatever slows a call, it does that in each
+        found, withheld = compiled_anew, ""
+    if withheld:  # no finding says it then
+        notes += unused
+    return replace(
+        run,
+        rows=case.rows,
+        findings=() if withheld else found,
+        expected=expected or case.ceilings.expected(case.rows),
+        hand=case.ceilings.hand(work),
+        roofs=case.ceilings.roofs,
+        notes=tuple(notes),
+        withheld=withheld,
+    )
+
+
+def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
+    """Return the types of matmuls in the programs that ran: a trace carries others too."""
+    ran = {event.program for event in trace.events}
+    types = {
+        main_dtype(kernel.matrix_types)
+        for name, program in programs.items()
+        if name.partition("(")[0] in ran
+        for kernel in program.rows.values()
+    }
+    return sorted(dtype for dtype in types if dtype is not None)
+
+
+def _compiling(trace: Trace, queue: int) -> float:
+    """Return the seconds of each call in which the host compiles."""
+    inside = (
+        span.seconds
+        for span in trace.host
+        if any(run.start <= span.start < run.end for run in trace.runs)
+    )
+    return sum(inside) / max(len(trace.runs) * queue, 1)

@@ -6,7 +6,7 @@ import math
 import os
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from roofline.diagnosis import display, page
-from roofline.diagnosis.ceilings import Reached, Roofs
+from roofline.diagnosis.ceilings import Roofs
 from roofline.diagnosis.devices import DeviceTime
 from roofline.diagnosis.findings import Finding
 from roofline.diagnosis.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
@@ -29,47 +29,6 @@ from roofline_helpers.roofline import Roofline
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
-
-
-# --- What `explain` returns: where the time of one call goes, and why ----------------------------
-
-
-@dataclass(frozen=True)
-class Energy:
-    """The energy of a call in joules, as the device reported it during calls back to back.
-
-    The book's records have it; nothing measures it any more.
-
-    Parameters
-    ----------
-    joules : float
-        Of one call, all of the device's power.
-    idle : float
-        Watts of the device before, doing nothing.
-    seconds : float
-        Of one call in that loop.
-    loop : float
-        Seconds that the loop took.
-    clock : float, optional
-        Hz of the multiprocessors meanwhile.
-
-    Examples
-    --------
-    >>> energy = Energy(joules=0.9, idle=75.0, seconds=2e-3, loop=1.0)
-    >>> round(energy.watts)
-    450
-    """
-
-    joules: float
-    idle: float
-    seconds: float
-    loop: float
-    clock: float | None = None
-
-    @property
-    def watts(self) -> float:
-        """Mean power while it ran."""
-        return self.joules / self.seconds
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,8 +67,10 @@ class Explanation:
     devices : tuple of DeviceTime
         Every device's time, if several ran: see `table`. The rows are those of the device that
         waits longest for others, if one does.
-    energy : Energy, optional
-        Of the book's records on an H200: `joules` and `seconds` of a call, and `watts`.
+    energy : mapping of str to float, optional
+        Of the book's records on an H200, read during calls back to back: `joules` and `seconds` of
+        a call, seconds of the `loop`, Hz of the `clock`; and the watts before, doing nothing
+        (`idle`).
 
     Examples
     --------
@@ -136,7 +97,7 @@ class Explanation:
     expected: Expected | None = None
     roofs: Roofs = field(default_factory=Roofs)
     devices: tuple[DeviceTime, ...] = ()
-    energy: Energy | None = None
+    energy: Mapping[str, float] | None = None
     notes: tuple[str, ...] = ()
     software: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
@@ -172,8 +133,9 @@ class Explanation:
 
         None without published ceilings.
         """
-        known = [row.least for row in self.rows if row.reachable is not None]
-        return math.fsum(each or 0.0 for each in known) if known and None not in known else None
+        roofed = [row.least for row in self.rows if row.reachable is not None]
+        least = [seconds for seconds in roofed if seconds is not None]
+        return math.fsum(least) if roofed and len(least) == len(roofed) else None
 
     @cached_property
     def waterfall(self) -> tuple[Bar, ...]:
@@ -208,12 +170,7 @@ class Explanation:
         BadValue
             Nothing is known of the device.
         """
-        figures = dict(self.roofs.reached or self.roofs.published)
-        if "hbm" not in figures:
-            raise BadValue(f"{self.device} has no known ceilings: give ceilings= to explain")
-        bandwidth, vector = figures.pop("hbm"), figures.pop("vector", None)
-        roof = Reached(bandwidth, figures, vector).for_type(dtype or self.dtype)
-        return replace(roof, name=self.device)
+        return self.roofs.roofline(dtype or self.dtype, self.device)
 
     def table(self, by: str = "kernel") -> pandas.DataFrame:
         """Return one row a kernel or gap, the longest first; units in the column names.
@@ -233,7 +190,7 @@ class Explanation:
         --------
         >>> from roofline.diagnosis import ladder
         >>> why = ladder.committed()["decode"].steps[0].why
-        >>> why.table().index[0] == why.groups[0].what
+        >>> why.table().index[0] == why.groups[0].title
         True
         """
         ways = {
@@ -291,12 +248,12 @@ class Explanation:
 
     def to_json(self) -> str:
         """Return it as the text of a record, without the usual fields of rows and kernels."""
-        kept = {each.name: getattr(self, each.name) for each in fields(self)}
-        kept["rows"] = rows = [records.unusual(row, TimedRow("")) for row in self.rows]
+        rows = [records.unusual(row, TimedRow("")) for row in self.rows]
         for row in rows:
             if "kernel" in row:
                 row["kernel"] = records.unusual(row["kernel"], NOTHING)
-        return records.dumps({"schema": SCHEMA, **msgspec.to_builtins(kept)})
+        members = {member.name: getattr(self, member.name) for member in fields(self)}
+        return records.dumps({"schema": SCHEMA, **msgspec.to_builtins(members | {"rows": rows})})
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to a file: ``why.html``, one page that needs no network, or ``why.json``.

@@ -36,9 +36,7 @@ def html(why: Explanation, whole: bool) -> str:
         display=display,
         cell=cell,
         rows=[*rows[:SHOWN], *rest],
-        devices=[display.device_cells(each) for each in why.devices]
-        if len(why.devices) > 1
-        else [],
+        devices=[display.device_cells(device) for device in why.devices if len(why.devices) > 1],
         functions=display.functions(why) if len(why.groups) > display.MANY else [],
         more=rows[SHOWN:],
         columns=[name for name in columns if any(row[name] not in (None, "") for row in rows)],
@@ -57,8 +55,9 @@ def _pictures(why: Explanation, whole: bool) -> list[tuple[str, str]]:
     label += f"{largest.name}, {si(largest.seconds, 's')}"
     steps = _svg(why, "waterfall", label, (4.6, 1.0 + 0.42 * len(bars)))
     drawn = [("From the roof to the clock", steps)]
-    if whole and pictures.placed(why):
-        label = f"{len(pictures.placed(why))} kernels where they were measured, under the roofline"
+    kernels = pictures.under_roofline(why) if whole else []
+    if kernels:
+        label = f"{len(kernels)} kernels where they were measured, under the roofline"
         drawn.append(("Kernels under the roofline", _svg(why, "roofline", label, (9, 5))))
     return drawn
 

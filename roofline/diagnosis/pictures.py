@@ -28,13 +28,13 @@ def draw_bars(axes: Axes, bars: Sequence[tuple[str, float, str]], size: float) -
     """
     begun, where = 0.0, axes.get_yaxis_transform()  # names from the left edge, whatever the times
     about: dict[str, Any] = {"textcoords": "offset points", "fontsize": size}
-    for place, (name, seconds, colour) in enumerate(bars):
-        left = 0.0 if place == len(bars) - 1 else begun
+    for number, (name, seconds, colour) in enumerate(bars):
+        left = 0.0 if number == len(bars) - 1 else begun
         hatch = "//" if seconds < 0 else ""
-        axes.barh(place, seconds, 0.45, left=left, color=colour, hatch=hatch, gid=f"bar:{name}")
+        axes.barh(number, seconds, 0.45, left=left, color=colour, hatch=hatch, gid=f"bar:{name}")
         label, end = si(seconds, "s") if abs(seconds) > 1e-12 else "0", max(left, left + seconds)
-        axes.annotate(label, (end, place), (4, 0), va="center", **about)
-        axes.annotate(shortened(name, 44), (0, place - 0.26), (2, 0), where, va="bottom", **about)
+        axes.annotate(label, (end, number), (4, 0), va="center", **about)
+        axes.annotate(shortened(name, 44), (0, number - 0.26), (2, 0), where, va="bottom", **about)
         begun += seconds
     axes.set_yticks([])
     axes.set_ylim(len(bars) - 0.5, -0.85)
@@ -51,11 +51,10 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
         plot.style.figure_of(axes).set_size_inches(9, 1.6 + 0.4 * len(why.waterfall))
     ideal, _, _, gained, *_ = plot.PALETTE["series"]
     known = {"counted by hand": ideal, "the compiled program": ideal, REST: "#8c8c8c"}
-    steps = [(bar.name, bar.seconds) for bar in why.waterfall]
     bars = []
-    for name, seconds in steps:
-        color = known.get(name, plot.PALETTE["lost"] if seconds > 0 else gained)
-        bars.append((name, seconds, color))
+    for bar in why.waterfall:
+        colour = known.get(bar.name, plot.PALETTE["lost"] if bar.seconds > 0 else gained)
+        bars.append((bar.name, bar.seconds, colour))
     draw_bars(axes, [*bars, ("the call", why.wall, "#404040")], plot.style.SMALL)
     axes.margins(x=0.18)
     axes.set_xlabel("time of one call")
@@ -64,9 +63,9 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     return axes
 
 
-def placed(why: Explanation) -> list[TimedRow]:
-    """Return the kernels that have a place under a roofline: those that take long, if any do."""
-    if "hbm" not in (why.roofs.reached or why.roofs.published):
+def under_roofline(why: Explanation) -> list[TimedRow]:
+    """Return the kernels that can be drawn under a roofline: those that take long, if any do."""
+    if "hbm" not in (why.roofs.best):
         return []
     known = [row for row in why.kernels if row.flops and row.bytes and row.busy]
     return [row for row in known if row.seconds >= _SEEN * why.wall] or known
@@ -77,8 +76,8 @@ def roofline(why: Explanation, ax: Axes | None = None) -> Axes:
     from roofline_helpers import plot
 
     longest: dict[str, TimedRow] = {}
-    for row in placed(why):
-        longest.setdefault(shortened(row.what, 28), row)
+    for row in under_roofline(why):
+        longest.setdefault(shortened(row.title, 28), row)
     if not longest:
         raise BadValue("no kernel has both FLOPs and bytes of memory to be drawn")
     drawn = list(longest.items())[:_LABELLED]

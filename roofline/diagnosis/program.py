@@ -9,7 +9,7 @@ ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -78,9 +78,8 @@ class Program:
         """Its kernels by name; one that is called from several places has all its launches."""
         rows: dict[str, xla.Row] = {}
         for row in self.ledger.rows:
-            there = rows.get(row.name)
-            launches = row.launches + (there.launches if there is not None else 0)
-            rows[row.name] = replace(row, launches=launches)
+            before = rows[row.name].launches if row.name in rows else 0
+            rows[row.name] = replace(row, launches=before + row.launches)
         return rows
 
     @cached_property
@@ -109,7 +108,9 @@ class Program:
 
     def _inside(self, *instructions: Instruction) -> list[Computation]:
         containers = (instruction for instruction in instructions if instruction.base in CONTAINERS)
-        return [one for container in containers for one in self.module.called(container, *_CALLING)]
+        return [
+            inner for container in containers for inner in self.module.called(container, *_CALLING)
+        ]
 
     @cached_property
     def loops(self) -> dict[str, Site]:
@@ -158,11 +159,11 @@ class Program:
     def _fusions(self) -> dict[str, tuple[str, Computation]]:
         """The fusion that runs a computation, by the computation's name."""
         return {
-            inner.name: (each.name, where)
+            inner.name: (fusion.name, where)
             for where in self.module.computations.values()
-            for each in where.instructions
-            if each.opcode == "fusion"
-            for inner in self.module.called(each, "calls")
+            for fusion in where.instructions
+            if fusion.opcode == "fusion"
+            for inner in self.module.called(fusion, "calls")
         }
 
     # -- producers and readers --------------------------------------------------------------------
@@ -194,36 +195,36 @@ class Program:
 
     def value(self, where: Computation, name: str) -> Value:
         """Return what an operand of a kernel is: another kernel's result, an argument, a carry."""
-        each = where.by_name[name]
-        shape = each.shape
+        source = where.by_name[name]
+        shape = source.shape
         element: int | None = None
         while True:
-            if each.opcode == "parameter" and where.name in self._callers:
+            if source.opcode == "parameter" and where.name in self._callers:
                 call = self._callers[where.name]
-                where, number = call.where, int(each.literal or 0)
-                each = where.by_name[call.instruction.operands[number]]
+                where, number = call.where, int(source.literal or 0)
+                source = where.by_name[call.instruction.operands[number]]
                 continue
-            if each.base in _CALLS and not each.opcode.endswith("-done"):
-                where = self._called(each)
-                each = where.root
+            if source.base in _CALLS and not source.opcode.endswith("-done"):
+                where = self._called(source)
+                source = where.root
                 continue
-            if each.opcode not in _VIEWS and not each.opcode.endswith(("-done", "tuple")):
+            if source.opcode not in _VIEWS and not source.opcode.endswith(("-done", "tuple")):
                 break
-            if each.opcode == "tuple":
+            if source.opcode == "tuple":
                 if element is None:
                     break
-                each, element = where.by_name[each.operands[element]], None
+                source, element = where.by_name[source.operands[element]], None
                 continue
-            if each.opcode == "get-tuple-element":
-                element = each.numbers("index")[0]
-            each = where.by_name[each.operands[0]]
-        if each.opcode == "parameter":
+            if source.opcode == "get-tuple-element":
+                element = source.numbers("index")[0]
+            source = where.by_name[source.operands[0]]
+        if source.opcode == "parameter":
             kind = "argument" if where is self.module.entry else "carry"
-            number = int(each.literal or 0)
-            return Value(kind, each.name, shape, number if element is None else element)
-        if each.opcode in ("constant", "iota"):
-            return Value("constant", each.name, shape)
-        return Value("kernel", each.name, shape, -1 if element is None else element)
+            number = int(source.literal or 0)
+            return Value(kind, source.name, shape, number if element is None else element)
+        if source.opcode in ("constant", "iota"):
+            return Value("constant", source.name, shape)
+        return Value("kernel", source.name, shape, -1 if element is None else element)
 
     @cached_property
     def readers(self) -> dict[str, list[str]]:
@@ -239,11 +240,8 @@ class Program:
 
     def returned(self, name: str) -> bool:
         """Return whether a kernel's result leaves its computation, as a result or a carry."""
-        site = self.sites[name]
-        return any(v.name == name for v in self._returned(site.where))
-
-    def _returned(self, where: Computation) -> Iterable[Value]:
-        return [self.value(where, name) for name in where.results]
+        where = self.sites[name].where
+        return any(self.value(where, result).name == name for result in where.results)
 
 
 _CALLING = (

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -251,7 +251,7 @@ class TimedRow(Fields):
         return self.seconds - (self.reachable or 0.0)
 
     @property
-    def what(self) -> str:
+    def title(self) -> str:
         """The role if it is known, else the name."""
         return self.kernel.role or self.name
 
@@ -277,20 +277,19 @@ def grouped(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
     families: dict[tuple[str, ...], list[TimedRow]] = {}
     for row in rows:
         families.setdefault(family_of(row), []).append(row)
-    return tuple(_together(family) for family in families.values())
+    return tuple(_sum(family) if len(family) > 1 else family[0] for family in families.values())
 
 
 _SUMMED = ("seconds", "busy", "low", "high", "launches", "inside", "least", "reachable")
 
 
-def _together(family: Sequence[TimedRow]) -> TimedRow:
-    if len(family) == 1:
-        return family[0]
+def _sum(rows: Sequence[TimedRow]) -> TimedRow:
+    """Return one row with the sums of several."""
     sums: dict[str, Any] = {}
     for name in _SUMMED:
-        values = [getattr(row, name) for row in family]
+        values = [getattr(row, name) for row in rows]
         sums[name] = None if None in values else math.fsum(values)
-    return replace(family[0], **sums, kernels=len(family))
+    return replace(rows[0], **sums, kernels=len(rows))
 
 
 def join(
@@ -347,36 +346,32 @@ class _Merger:
         op = event.op or event.label
         return op if program is None else program.wrapped.get(op, op)
 
-    def container(self, event: Event) -> bool:
+    def is_container(self, event: Event) -> bool:
         """Return whether an event contains others."""
-        program = self.program_of(event)
-        if program is None or not program.is_container(event.op):
-            return False
-        return self.key(event) not in self.alone
+        return (self.name_of(event), event.op) in self._containers
 
     def rank(self, event: Event) -> int:
         """Return 2 for a container, 1 for an exchange or an asynchronous copy, else 0."""
-        if self.container(event):
+        if self.is_container(event):
             return 2
         hidden = _waits(event) or exchanges(event, self.program_of(event))
         return int(hidden or event.line.startswith("Async"))
 
     @cached_property
-    def alone(self) -> frozenset[str]:
-        """Keys of loops and calls without events inside: they count as kernels.
+    def _containers(self) -> frozenset[tuple[str, str]]:
+        """Loops and calls by program and name; of a CPU or TPU only those with events inside.
 
-        A CPU runs a loop of small kernels as one. A GPU doesn't: what it names after a loop only
-        copies the loop's condition.
+        A CPU runs a loop of small kernels as one, which counts as a kernel. A GPU doesn't: what it
+        names after a loop only copies the loop's condition.
         """
-        shown: dict[str, bool] = {}
-        for at, event in enumerate(self.trace.events if self.trace.platform != "gpu" else ()):
+        found, events = set(), self.trace.events
+        for event, following in zip_longest(events, events[1:]):
             program = self.program_of(event)
-            if program is None or not program.is_container(event.op):
-                continue
-            after = self.trace.events[at + 1] if at + 1 < len(self.trace.events) else None
-            holds = after is not None and after.start < event.end
-            shown[self.key(event)] = shown.get(self.key(event), False) or holds
-        return frozenset(key for key, holds in shown.items() if not holds)
+            if program is not None and program.is_container(event.op):
+                holds = following is not None and following.start < event.end
+                if holds or self.trace.platform == "gpu":
+                    found.add((self.name_of(event), event.op))
+        return frozenset(found)
 
     def merged(self, typical: float | None) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
         runs = self.trace.runs
@@ -384,41 +379,43 @@ class _Merger:
         def begun_in(run: Span) -> list[Event]:
             return [e for e in self.trace.events if run.start <= e.start < run.end]
 
-        inside = [begun_in(run) for run in runs]
+        by_run = [begun_in(run) for run in runs]
         lengths = [run.seconds for run in runs]
         goal = statistics.median(lengths) if typical is None else typical * self.calls
         chosen = [
-            shares(inside[n], runs[n].start, runs[n].end, self.key, self.rank)
+            shares(by_run[n], runs[n].start, runs[n].end, self.key, self.rank)
             for n in typical_runs(lengths, goal)
         ]
         by_key: dict[str, list[list[Event]]] = {}  # run by run, in the order in which rows begin
-        for number, event in ((n, event) for n, events in enumerate(inside) for event in events):
-            by_key.setdefault(self.key(event), [[] for _ in runs])[number].append(event)
+        for number, events in enumerate(by_run):
+            for event in events:
+                by_key.setdefault(self.key(event), [[] for _ in runs])[number].append(event)
         rows = []
-        for key, mine in by_key.items():
+        for key, kernel_by_run in by_key.items():
             seconds = sum(part.busy.get(key, 0.0) for part in chosen) / len(chosen) / self.calls
-            rows.append(self._row(seconds, mine))
+            rows.append(self._row(seconds, kernel_by_run))
         return (*rows, *self._idle(chosen)), self._notes(rows)
 
-    def _row(self, seconds: float, mine: Sequence[Sequence[Event]]) -> TimedRow:
+    def _row(self, seconds: float, by_run: Sequence[Sequence[Event]]) -> TimedRow:
         """Return the row of a kernel from its events, run by run."""
-        one = next(event for events in mine for event in events)
-        busy = [sum(e.seconds for e in events) / self.calls for events in mine]
-        labels = Counter(event.label for events in mine for event in events)
+        first = next(event for events in by_run for event in events)
+        busy = [sum(event.seconds for event in events) / self.calls for events in by_run]
+        labels = Counter(event.label for events in by_run for event in events)
         launches = min(labels.values()) / (len(self.trace.runs) * self.calls)
-        kinds = {LOOP: self.container(one), TRANSFER: is_transfer(one), WAIT: _waits(one)}
-        plain = TimedRow(
-            self.op_of(one),
-            next((kind for kind, it_is in kinds.items() if it_is), KERNEL),
+        kinds = {LOOP: self.is_container(first), TRANSFER: is_transfer(first), WAIT: _waits(first)}
+        row = TimedRow(
+            self.op_of(first),
+            next((kind for kind, applies in kinds.items() if applies), KERNEL),
             seconds,
             *_quartiles(busy),
             launches=launches,
-            program=self.name_of(one),
+            program=self.name_of(first),
             label=", ".join(sorted(label for label in labels if label)),
-            details=one.details,
+            details=first.details,
         )
-        program = self.program_of(one)
-        row = plain if program is None else with_program(plain, program, self.ceilings)
+        program = self.program_of(first)
+        if program is not None:
+            row = with_program(row, program, self.ceilings)
         if not row.exchanges or not row.busy or row.least is None or row.reachable is None:
             return row
         shown = min(row.seconds / row.busy, 1.0)  # kernels hide the rest, and its roof with it
@@ -427,16 +424,16 @@ class _Merger:
     def _idle(self, chosen: Sequence[Shares]) -> list[TimedRow]:
         """Return the rows in which no kernel runs."""
         rows = []
-        for name, kind, each in (
+        for name, kind, by_run in (
             (BEFORE, HOST, [[part.before] for part in chosen]),
             (BETWEEN, GAP, [[gap for gap in part.gaps if gap < LONG_GAP] for part in chosen]),
             (WAITING, HOST, [[gap for gap in part.gaps if gap >= LONG_GAP] for part in chosen]),
             (AFTER, HOST, [[part.after] for part in chosen]),
         ):
-            sums = [sum(gaps) / self.calls for gaps in each]
-            many = sum(len(gaps) for gaps in each) / len(each) / self.calls
+            sums = [sum(gaps) / self.calls for gaps in by_run]
+            number = statistics.fmean(len(gaps) for gaps in by_run) / self.calls
             times = statistics.fmean(sums), *_quartiles(sums)
-            rows.append(TimedRow(name, kind, *times, launches=many))
+            rows.append(TimedRow(name, kind, *times, launches=number))
         return [row for row in rows if row.seconds > 0]
 
     def _notes(self, rows: Sequence[TimedRow]) -> tuple[str, ...]:
@@ -455,9 +452,9 @@ class _Merger:
 
 def exchanges(event: Event, program: Program | None) -> bool:
     """Return whether an event exchanges data between devices, by its program or its names."""
-    row = None if program is None else program.rows.get(program.wrapped.get(event.op, event.op))
-    there = row is not None and row.collective is not None
-    return there or is_exchange(event.op, event.label)
+    kernel = None if program is None else program.rows.get(program.wrapped.get(event.op, event.op))
+    counted = kernel is not None and kernel.collective is not None
+    return counted or is_exchange(event.op, event.label)
 
 
 def _waits(event: Event) -> bool:
@@ -469,9 +466,9 @@ def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRo
     """Return a row with its kernel in the compiled program, and its roofs."""
     kernel = program.rows.get(row.name)
     if kernel is not None:
-        return replace(row, kernel=kernel, **ceilings.roofs(kernel, row.launches))
+        return ceilings.under_roofs(row, kernel)
     if row.kind == KERNEL and program.is_container(row.name):
-        return _whole(row, program, ceilings)
+        return _with_kernels_inside(row, program, ceilings)
     if row.name not in program.sites:
         return row
     # the ledger leaves out work on scalars, which costs almost nothing
@@ -479,44 +476,38 @@ def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRo
     return replace(row, kernel=xla.Row(row.name, opcode))
 
 
-def _whole(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
-    """Return a row with the work of all kernels inside a loop or call."""
-    inside = program.inside(row.name)
-    if not inside:
+def _with_kernels_inside(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
+    """Return the row of a loop or call that runs as one kernel, with the work of those inside."""
+    kernels = program.inside(row.name)
+    if not kernels:
         return replace(row, kernel=xla.Row(row.name, "while"))
-    bare = [TimedRow(kernel.name, launches=float(kernel.launches)) for kernel in inside]
-    each = [with_program(one, program, ceilings) for one in bare]
-    both, largest = _together(each), max(each, key=lambda one: one.reachable or 0.0)
-    often = row.launches or 1.0
-    read = sum(k.read_bytes * k.launches for k in inside)
-    written = sum(k.written_bytes * k.launches for k in inside)
-    kernel = xla.Row(
+    rows = [
+        with_program(TimedRow(kernel.name, launches=float(kernel.launches)), program, ceilings)
+        for kernel in kernels
+    ]
+    total, largest = _sum(rows), max(rows, key=lambda row: row.reachable or 0.0)
+    runs = row.launches or 1.0
+    read = sum(kernel.read_bytes * kernel.launches for kernel in kernels)
+    written = sum(kernel.written_bytes * kernel.launches for kernel in kernels)
+    unknown = (
+        kernel.at_least or f"nobody says how often {kernel.loop} turns"
+        for kernel in kernels
+        if kernel.at_least or kernel.loop
+    )
+    combined = xla.Row(
         row.name,
         "while",
-        role=f"loop around {largest.what}",
+        role=f"loop around {largest.title}",
         source=largest.kernel.source,
-        flops=sum((k.flops * (k.launches / often) for k in inside), xla.Flops()),
-        read={"hbm": round(read / often)},
-        written={"hbm": round(written / often)},
+        flops=sum((k.flops * (k.launches / runs) for k in kernels), xla.Flops()),
+        read={"hbm": round(read / runs)},
+        written={"hbm": round(written / runs)},
+        at_least=next(unknown, ""),
     )
-    unknown = next(
-        (
-            k.at_least or f"nobody says how often {k.loop} turns"
-            for k in inside
-            if k.at_least or k.loop
-        ),
-        "",
-    )
-    if unknown:  # its work counts once, so it has no roof
-        return replace(row, kernel=replace(kernel, at_least=unknown), inside=both.launches)
-    return replace(
-        row,
-        kernel=kernel,
-        inside=both.launches,
-        least=both.least,
-        reachable=both.reachable,
-        limit=largest.limit,
-    )
+    row = replace(row, kernel=combined, inside=total.launches)
+    if combined.at_least:  # its work counts once, so it has no roof
+        return row
+    return replace(row, least=total.least, reachable=total.reachable, limit=largest.limit)
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -603,7 +594,7 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
         Bar("counted by hand", hand or 0.0),
         Bar(program, least - (hand or 0.0)),
         Bar("ceilings as reached", reachable - least),
-        *(Bar(row.what, row.lost, row.name) for row in slow[:BARS]),
+        *(Bar(row.title, row.lost, row.name) for row in slow[:BARS]),
         Bar(others, math.fsum(row.lost for row in slow[BARS:])),
         Bar("faster than the roof", math.fsum(row.lost for row in roofed if row.lost < 0)),
         Bar(

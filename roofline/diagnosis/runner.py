@@ -134,8 +134,8 @@ class Runner:
         if not self._spent:
             return calls
         if not self._fresh:
-            for leaf, mine in self._spent.items():
-                self._leaves[leaf] = _copied(mine)
+            for leaf, original in self._spent.items():
+                self._leaves[leaf] = _copied(original)
             jax.block_until_ready([self._leaves[leaf] for leaf in self._spent])
             self._fresh = True
         return 1
@@ -269,8 +269,8 @@ def _dynamic(compiled: Any, arguments: Arguments, name: str) -> tuple[tuple[Any,
     positional, named = arguments.positional, dict(arguments.named)
     if jax.tree.structure((positional, named)) == wanted:
         return positional, named
-    kept = tuple(each for each in positional if _is_dynamic(each))
-    kept_named = {key: each for key, each in named.items() if _is_dynamic(each)}
+    kept = tuple(value for value in positional if _is_dynamic(value))
+    kept_named = {key: value for key, value in named.items() if _is_dynamic(value)}
     for choice in ((kept, kept_named), (kept, named), (positional, kept_named)):
         if jax.tree.structure(choice) == wanted:
             return choice
@@ -296,17 +296,17 @@ def _donated(
     """
     import jax
 
-    infos = jax.tree.leaves(compiled.args_info, is_leaf=lambda each: hasattr(each, "donated"))
+    infos = jax.tree.leaves(compiled.args_info, is_leaf=lambda info: hasattr(info, "donated"))
     leaves = jax.tree.leaves((positional, dict(named)))
     donated = [n for n, info in enumerate(infos) if info.donated and n < len(leaves)]
     results = results_of(compiled)
     pairs: dict[int, int] = {}
-    for place, result in enumerate(results):
+    for number, result in enumerate(results):
         for leaf in donated:
             info = infos[leaf]
             same = tuple(info.shape) == tuple(result.shape) and info.dtype == result.dtype
             if same and leaf not in pairs:
-                pairs[leaf] = place
+                pairs[leaf] = number
                 break
     return tuple((leaf, pairs.get(leaf)) for leaf in donated)
 
@@ -325,12 +325,12 @@ def _copied(leaf: Any) -> Any:
         raise
 
 
-def run_counts(one: float, seconds: float, queue: int | None, cpu: bool) -> tuple[int, int]:
+def run_counts(call: float, seconds: float, queue: int | None, cpu: bool) -> tuple[int, int]:
     """Return the number of runs, and the number of queued calls in each.
 
     Parameters
     ----------
-    one : float
+    call : float
         Seconds of a call, roughly.
     seconds : float
         About how long all of them may take.
@@ -340,8 +340,8 @@ def run_counts(one: float, seconds: float, queue: int | None, cpu: bool) -> tupl
         Whether the device is the host itself.
     """
     if queue is None:
-        queue = 1 if cpu else min(max(math.ceil(0.02 / one), 1), 16)
-    runs = int(seconds / max(one * queue, 1e-9))
+        queue = 1 if cpu else min(max(math.ceil(0.02 / call), 1), 16)
+    runs = int(seconds / max(call * queue, 1e-9))
     return min(max(runs, 4), 40), queue
 
 
@@ -355,7 +355,7 @@ _MOST = 4
 """Most runs, as a multiple of the requested ones, until the two clocks agree."""
 
 
-class Turns(NamedTuple):
+class TimedRuns(NamedTuple):
     """Seconds of a call without the profiler and with it, and the trace."""
 
     plain: tuple[float, ...]
@@ -365,7 +365,7 @@ class Turns(NamedTuple):
 
 def run_in_turn(
     runner: Runner, runs: int, traced: int, queue: int, seconds: float, folder: str | None = None
-) -> Turns:
+) -> TimedRuns:
     """Return runs without the profiler and with it, in turn, until the two agree.
 
     Other load on a machine changes from one second to the next, and should affect both clocks
@@ -401,4 +401,4 @@ def run_in_turn(
         late = perf_counter() - begun > 3 * seconds
         agree = len(traces) >= parts and abs(near / goal - 1) <= AGREE
         if folder is not None or late or agree or len(traces) == _MOST * parts:
-            return Turns(tuple(clock), tuple(profiled), concatenated(traces))
+            return TimedRuns(tuple(clock), tuple(profiled), concatenated(traces))

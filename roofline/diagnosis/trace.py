@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from roofline.diagnosis.program import Program
 from roofline.xla.hlo import COLLECTIVES
@@ -111,7 +111,7 @@ class Trace:
     def device(self) -> str:
         """The plane that is explained: `chosen`, or the first of those that are busy longest."""
         busy = {name: union(events) for name, events in self.devices.items()}
-        longest = (name for name, each in busy.items() if each > 0.98 * max(busy.values()))
+        longest = (name for name, seconds in busy.items() if seconds > 0.98 * max(busy.values()))
         return self.chosen or next(longest)
 
     @property
@@ -204,8 +204,11 @@ def concatenated(traces: Sequence[Trace]) -> Trace:
     return replace(first, devices=devices, runs=runs, host=host)
 
 
-def _later(one: Any, seconds: float) -> Any:
-    return replace(one, start=one.start + seconds, end=one.end + seconds)
+_Timed = TypeVar("_Timed", Event, Span)
+
+
+def _later(timed: _Timed, seconds: float) -> _Timed:
+    return replace(timed, start=timed.start + seconds, end=timed.end + seconds)
 
 
 def typical_runs(seconds: Sequence[float], goal: float) -> list[int]:
@@ -214,11 +217,10 @@ def typical_runs(seconds: Sequence[float], goal: float) -> list[int]:
     The single run that is nearest comes first.
     """
     order = sorted(range(len(seconds)), key=lambda n: seconds[n])
-    many = max(len(order) // 2, 1)
-    halves = [order[n : n + many] for n in range(len(order) - many + 1)]
-    means = [math.fsum(seconds[n] for n in half) / many for half in halves]
-    nearest = min(range(len(halves)), key=lambda place: abs(means[place] - goal))
-    return sorted(halves[nearest], key=lambda n: abs(seconds[n] - goal))
+    size = max(len(order) // 2, 1)
+    halves = [order[n : n + size] for n in range(len(order) - size + 1)]
+    nearest = min(halves, key=lambda half: abs(math.fsum(seconds[n] for n in half) / size - goal))
+    return sorted(nearest, key=lambda n: abs(seconds[n] - goal))
 
 
 def find_trace(path: str | os.PathLike[str]) -> Path:
@@ -232,10 +234,10 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
     where = Path(path)
     if where.is_file():
         return where
-    files = sorted(where.rglob("*.xplane.pb"), key=lambda each: each.stat().st_mtime)
+    files = sorted(where.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
     if not files:
-        what = "no such file or folder" if not where.exists() else "no *.xplane.pb in this folder"
-        raise CannotProfile(f"{where}: {what}. jax.profiler.trace(FOLDER) writes one")
+        missing = "no such file or folder" if not where.exists() else "no *.xplane.pb in it"
+        raise CannotProfile(f"{where}: {missing}. jax.profiler.trace(FOLDER) writes one")
     return files[-1]
 
 
@@ -323,8 +325,8 @@ def _of_host(line: Any, thunks: _Thunks, runs: list[Span], host: list[Span]) -> 
             thunks.ends[stats.get("_c")] = event.start_ns * 1e-9
             continue
         if "hlo_op" in stats:
-            place = f"{stats.get('device_ordinal', 0)}|{line.name}"
-            thunks.begun.append((_event(event, stats, place), stats.get("_p", object())))
+            device_line = f"{stats.get('device_ordinal', 0)}|{line.name}"
+            thunks.begun.append((_event(event, stats, device_line), stats.get("_p", object())))
             continue
         start = event.start_ns * 1e-9
         span = Span(name, start, start + event.duration_ns * 1e-9)
@@ -387,14 +389,17 @@ def wrapped_names(module: bytes) -> dict[str, str]:
     inside: dict[int, list[str]] = {}
     starts: list[tuple[str, list[int]]] = []
     for computation in map(_message, _message(module)[_COMPUTATIONS]):
-        instructions = [_message(each) for each in computation[_INSTRUCTIONS]]
-        named = [(_text(instruction[_INSTRUCTION]), instruction) for instruction in instructions]
-        inside[sum(computation[_ID])] = [name for name, _ in named]
-        for name, each in named:
-            if each[_OPCODE] == [b"async-start"]:
-                starts.append((name, _numbers(each[_CALLED])))
-    called = [(start, name) for start, of in starts for n in of for name in inside.get(n, ())]
-    return {name: start for start, name in called}
+        names = inside.setdefault(sum(computation[_ID]), [])
+        for instruction in map(_message, computation[_INSTRUCTIONS]):
+            names.append(_text(instruction[_INSTRUCTION]))
+            if instruction[_OPCODE] == [b"async-start"]:
+                starts.append((names[-1], _numbers(instruction[_CALLED])))
+    return {
+        name: start
+        for start, computations in starts
+        for computation in computations
+        for name in inside.get(computation, ())
+    }
 
 
 def _protos(data: bytes) -> Iterator[tuple[str, bytes]]:
@@ -453,13 +458,13 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 def _hlo_text(module: bytes) -> str | None:
     """Return a serialised HloModuleProto as text; None where this JAX can't."""
     try:
-        return str(_kind().from_serialized_hlo_module_proto(module).to_string())
+        return str(_module_class().from_serialized_hlo_module_proto(module).to_string())
     except Exception:
         return None
 
 
 @functools.cache
-def _kind() -> Any:
+def _module_class() -> Any:
     """Return JAX's class of compiled modules, which has no public name, from an instance."""
     import jax
 

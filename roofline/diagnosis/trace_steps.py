@@ -41,10 +41,10 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
     )
     idle = {}
     for name, events in trace.devices.items():
-        theirs = _typical(_steps(events, trace.runs, programs)[0])
+        own_steps = _typical(_steps(events, trace.runs, programs)[0])
         leaves = _leaves(events)
-        busy = math.fsum(union(_inside(leaves, step), step.start, step.end) for step in theirs)
-        idle[name] = 1 - busy / math.fsum(step.seconds for step in theirs)
+        busy = math.fsum(union(_inside(leaves, step), step.start, step.end) for step in own_steps)
+        idle[name] = 1 - busy / math.fsum(step.seconds for step in own_steps)
     text = f"{device} is idle for {idle[device]:.1%} of these steps, by the union of its timelines"
     if len(idle) > 1:
         low, high = min(idle.values()), max(idle.values())
@@ -70,26 +70,28 @@ def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
     """
     if trace.platform != "gpu":
         return trace
-    events = [event for each in trace.devices.values() for event in each]
+    events = [event for plane in trace.devices.values() for event in plane]
     ran = {(event.program, event.number) for event in events if event.op}
     known: dict[str, set[tuple[str, int | None, str]]] = {}
     for program, number in ran:
-        there = programs.get(f"{program}({number})") or programs.get(program)
-        for op in (*there.sites, *there.wrapped) if there is not None else ():
+        compiled = programs.get(f"{program}({number})") or programs.get(program)
+        for op in (*compiled.sites, *compiled.wrapped) if compiled is not None else ():
             spelt = re.sub(r"\W", "_", op)
             known.setdefault(spelt, set()).add((program, number, op))
 
-    def of(event: Event) -> Event:
+    def with_instruction(event: Event) -> Event:
         if event.op and "command_buffer" not in event.op:
             return event
         found = known.get(event.label.removesuffix(".kd"), set())
-        found = {each for each in found if event.program in ("", each[0])}
+        found = {candidate for candidate in found if event.program in ("", candidate[0])}
         if len(found) != 1:
             return replace(event, op="")
         ((program, number, op),) = found
         return replace(event, op=op, program=program, number=number)
 
-    devices = {name: [of(event) for event in each] for name, each in trace.devices.items()}
+    devices = {
+        plane: list(map(with_instruction, events)) for plane, events in trace.devices.items()
+    }
     return replace(trace, devices=devices)
 
 
@@ -119,7 +121,7 @@ def _whole(events: Sequence[Event], marked: Sequence[Span]) -> bool:
         if any(event.end > run.end for event in inside):
             return False
         held.append(Counter(event.op or event.label for event in inside if event.op))
-    return bool(held[0]) and all(each == held[0] for each in held)
+    return bool(held[0]) and all(kernels == held[0] for kernels in held)
 
 
 def _starts(events: Sequence[Event], programs: Mapping[str, Program]) -> tuple[str, list[float]]:
@@ -131,7 +133,7 @@ def _starts(events: Sequence[Event], programs: Mapping[str, Program]) -> tuple[s
     seconds: dict[str, float] = {}
     for event in events:
         seconds[event.program] = seconds.get(event.program, 0.0) + event.seconds
-    name = max(seconds, key=lambda each: (bool(each), seconds[each]))
+    name = max(seconds, key=lambda program: (bool(program), seconds[program]))
     starts: dict[str, list[float]] = {}
     waits: dict[str, list[float]] = {}
     busy = events[0].start

@@ -177,7 +177,7 @@ def _raises(x: Any) -> Any:
         ({"seconds": 0}, BadValue, "seconds"),
         ({"queue": 1.5}, BadValue, "queue"),
         ({"work": 3}, BadType, "work"),
-        ({"ceilings": "h100"}, BadType, "a Roofline or a device.Record, got 'h100'"),
+        ({"ceilings": "h100"}, BadType, "a Roofline or a Record, got 'h100'"),
         ({"donate_argnums": 0, "jit": False}, BadType, "donate_argnums"),
         ({"chip": "v6e"}, BadType, "ceilings=.*leave chip= out"),
     ],

@@ -20,13 +20,13 @@ from jax import lax
 
 import roofline_helpers as rh
 from roofline.diagnosis import ladder
-from roofline.diagnosis.ceilings import Ceilings, Reached
-from roofline.diagnosis.explain import case_ahead
+from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import CAUSES, Case, Finding, findings
+from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import HOST, TimedRow, waterfall
 
-CPU = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
+CPU = Ceilings(measured=Roofs(reached={"fp32": 1e11, "hbm": 1e10, "vector": 2e10}))
 
 
 def spec(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
@@ -36,7 +36,7 @@ def spec(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
 def compiled(fn: Callable[..., Any], *args: Any, **jit: Any) -> Case:
     """Return a function as this machine's compiler makes it: rows take what their roofs say."""
     program = jax.jit(fn, **jit).lower(*args).compile()
-    return case_ahead(Program(str(program.as_text()), "cpu"), CPU)
+    return modelled_case(Program(str(program.as_text()), "cpu"), CPU)
 
 
 def timed(case: Case, times: float = 1.0, idle: float = 0.0) -> Case:
@@ -87,7 +87,7 @@ def test_a_kernel_that_beats_what_was_reached_is_held_against_the_published_roof
 def test_exponentials_are_the_reason_only_where_their_work_fills_the_time() -> None:
     case = compiled(lambda x: jnp.sin(jnp.exp(jnp.tanh(x))), spec(2**20))
     many = sum(row.kernel.flops.transcendentals for row in case.rows)
-    filled = 20 * many / CPU.figures().reached["vector"] / case.wall  # times the roof
+    filled = 20 * many / CPU.roofs.reached["vector"] / case.wall  # times the roof
     assert 1.5 < filled / 2 < filled
     assert named(timed(case, filled))["transcendentals"].seconds > 0
     assert "transcendentals" not in named(timed(case, 3 * filled))  # something else is slow too
@@ -128,9 +128,9 @@ ENTRY %main (x: f64[1024,1024], w: f64[1024,1024]) -> f64[1024,1024] {
     ],
 )
 def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | None) -> None:
-    ceilings = CPU if chip is None else Ceilings(rh.chip(chip), None)
-    wide = case_ahead(Program(WIDE, platform), ceilings)
-    narrow = case_ahead(Program(WIDE.replace("f64", "f32"), platform), ceilings)
+    ceilings = CPU if chip is None else Ceilings(rh.chip(chip))
+    wide = modelled_case(Program(WIDE, platform), ceilings)
+    narrow = modelled_case(Program(WIDE.replace("f64", "f32"), platform), ceilings)
     assert findings(wide)[0].cause == "float64"
     assert "argument 0 is f64[1024,1024]" in findings(wide)[0].evidence
     assert "float64" not in named(narrow)

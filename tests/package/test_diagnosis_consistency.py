@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import roofline_helpers as rh
-from roofline.diagnosis import Explanation, ladder
+from roofline.diagnosis import Explanation, doubts, ladder
 from roofline.diagnosis.ceilings import Ceilings
-from roofline.diagnosis.explain import consistency_notes, explained, slowed, unsteady
+from roofline.diagnosis.doubts import consistency_notes, slowed, unsteady
+from roofline.diagnosis.explain import diagnosed
 from roofline.diagnosis.findings import Case, Finding
 from roofline.diagnosis.rows import GAP, KERNEL, TimedRow
 from roofline.diagnosis.trace import Event, Span, Trace
@@ -69,7 +70,7 @@ def test_a_busy_cpu_is_told(
     monkeypatch: pytest.MonkeyPatch, others: bool, plain: tuple[float, ...], says: str
 ) -> None:
     notes = iter(["busy machine: load 9.0 on 2 cores"] if others else [])
-    monkeypatch.setattr(EXPLAIN, "busy", lambda: notes)
+    monkeypatch.setattr(doubts, "busy", lambda: notes)
     reason = unsteady(plain)
     assert says in reason
     assert bool(reason) == bool(says)
@@ -85,10 +86,9 @@ def test_on_a_busy_cpu_only_a_cause_that_dominates_is_named(
 ) -> None:
     found = tuple(Finding("transfer", each, ("k",), "") for each in seconds)
     monkeypatch.setattr(EXPLAIN, "findings", lambda case: found)
-    case = Case((), {}, Ceilings(None, None), "cpu", 1.0)
-    about = {"name": "f", "arguments": (), "device": "a CPU", "origin": "measured", "runs": (1.0,)}
-    run = {"withheld": "", "busy": "this machine is too busy", "notes": ()}
-    why = explained(case, (), **about, **run)
+    case = Case((), {}, Ceilings(), "cpu", 1.0)
+    run = Explanation("f", (), "cpu", "a CPU", "measured", (1.0,))
+    why = diagnosed(run, case, (), busy="this machine is too busy")
     assert len(why.findings) == kept
     assert why.withheld == ("" if kept else "this machine is too busy")
     assert why.notes == (("this machine is too busy",) if kept else ())
@@ -129,7 +129,7 @@ def test_recorded_steps_dont_beat_it_either(
 
 
 def test_a_ceiling_is_the_best_measured_one_with_the_sustained_one_beside_it() -> None:
-    said = Ceilings(rh.chip("h200").per_device(), None).figures()
+    said = Ceilings(rh.chip("h200").per_device()).roofs
     assert said.reached["bf16"] == pytest.approx(852e12, rel=0.01)
     assert "852 TFLOP/s in bf16, 679 TFLOP/s sustained" in said.origin
     assert best_peak(rh.chip("h200"), "bf16") == pytest.approx(852e12, rel=0.01)
@@ -211,7 +211,7 @@ def test_what_a_scan_costs_is_within_what_is_promised(recorded: Callable[..., Ex
     assert scan.saves is not None
     low, high = scan.saves
     assert low < (101.19 - 93.95) * 1e-3 < high
-    roles = {recorded("h200-step-scan").row(name).what for name in scan.kernels}
+    roles = {recorded("h200-step-scan").row(name).title for name in scan.kernels}
     assert {"slice of w['d']", "update in place (backward)", "broadcast (backward)"} <= roles
     unrolled = recorded("h200-step")
     causes = {finding.cause for finding in unrolled.findings}

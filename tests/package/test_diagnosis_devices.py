@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from test_diagnosis_findings import H200
 
-from roofline.diagnosis.devices import Joined, joined, parted
-from roofline.diagnosis.explain import Task, case_ahead
+from roofline.diagnosis.devices import Joined, joined, with_waits
+from roofline.diagnosis.explain import Task
 from roofline.diagnosis.explanation import Explanation
 from roofline.diagnosis.findings import findings
+from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.trace import Event, Span, Trace
 from roofline.network.measured import exchange_beside
@@ -78,10 +79,8 @@ def made(trace: Trace, groups: str = ALL) -> Joined:
 def explanation(trace: Trace) -> Explanation:
     task = Task(None, Arguments((), {}), ())
     seconds = tuple(run.seconds for run in trace.runs)
-    about = {"name": "f", "arguments": (), "device": "NVIDIA H200", "origin": "trace"}
-    return task._traced(
-        trace, program(), "h200", runs=seconds, traced=seconds, queue=1, notes=(), **about
-    )
+    run = Explanation("f", (), "gpu", "NVIDIA H200", "trace", seconds, traced=seconds)
+    return task.of_run(run, trace, program(), "h200")
 
 
 @pytest.mark.parametrize("slow", range(4))
@@ -150,7 +149,7 @@ def test_only_devices_of_one_group_wait_for_one_another() -> None:
 
 def test_what_is_parted_adds_up_and_a_permute_stays_whole() -> None:
     trace = run_of([8, 1, 2, 1])
-    apart = parted(trace, program())
+    apart = with_waits(trace, program())
     for plane, events in trace.devices.items():
         parts = apart.devices[plane]
         assert math.fsum(e.seconds for e in parts) == pytest.approx(
@@ -158,7 +157,7 @@ def test_what_is_parted_adds_up_and_a_permute_stays_whole() -> None:
         )
     text = STRAGGLER.replace("GROUPS", "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}")
     text = text.replace("all-reduce(", "collective-permute(").replace(", to_apply=%sum", "")
-    assert parted(trace, {"jit_f": Program(text, "gpu")}) == trace
+    assert with_waits(trace, {"jit_f": Program(text, "gpu")}) == trace
 
 
 def test_a_small_exchange_has_its_measured_floor() -> None:
@@ -217,7 +216,7 @@ HALF = "  %half = f32[8192,8192]{1,0} negate(%p)\n"
     ids=["after arithmetic", "alone", "returned too", "read whole", "of pairs"],
 )
 def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text: str, named: bool) -> None:
-    case = case_ahead(Program(text, "gpu"), H200)
+    case = modelled_case(Program(text, "gpu"), H200)
     found = {each.cause: each for each in findings(case)}
     assert ("all-reduce-sliced" in found) == named
     if named:

@@ -33,7 +33,7 @@ BF16 = jnp.bfloat16
 
 def one_kernel(**work: Any) -> Case:
     row = TimedRow("k", seconds=100e-6, busy=100e-6, launches=1.0, kernel=xla.Row("k", **work))
-    row = replace(row, **H200.roofs(row.kernel, 1))
+    row = H200.under_roofs(row, row.kernel)
     return Case((row,), {}, H200, "gpu", 100e-6)
 
 
@@ -253,7 +253,7 @@ def test_blocks_that_are_read_again_are_named() -> None:
         seconds = moved / 1e12
         row = TimedRow("k", seconds=seconds, busy=seconds, launches=1.0, program="m", kernel=kernel)
         ceilings = replace(H200, chip=rh.chip("v6e"))
-        row = replace(row, **ceilings.roofs(kernel, 1))
+        row = ceilings.under_roofs(row, kernel)
         found = named(Case((row,), {"m": program}, ceilings, "tpu", seconds))
         assert ("small-blocks" in found) == there
         if there:

@@ -9,13 +9,13 @@ import pytest
 
 import roofline_helpers as rh
 from roofline import xla
-from roofline.diagnosis.ceilings import Ceilings, Reached
-from roofline.diagnosis.explain import case_ahead
+from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import Case, findings
+from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import TimedRow, with_program
 
-H200 = Ceilings(rh.chip("h200"), None)
+H200 = Ceilings(rh.chip("h200"))
 
 ATTENTION = """HloModule attention, is_scheduled=true
 %add (a: f32[], b: f32[]) -> f32[] {
@@ -50,7 +50,7 @@ ENTRY %main (x: bf16[512,4096]) -> bf16[512,4096] {
   %x = bf16[512,4096]{1,0:S(1)} parameter(0)
   ROOT %y = bf16[512,4096]{1,0:S(1)} all-to-all(%x), replica_groups=[1,8]<=[8]
 }"""
-    ahead = case_ahead(Program(text, "tpu"), Ceilings(rh.chip("v6e"), None), 1e-6)
+    ahead = modelled_case(Program(text, "tpu"), Ceilings(rh.chip("v6e")), 1e-6)
     found = next(each for each in findings(ahead) if each.cause == "communication")
     assert found.evidence.startswith("all-to-all of 4.19 MB")
 
@@ -71,7 +71,7 @@ ENTRY %main (x: f32[1024]) -> f32[1024] {{
   %x = f32[1024]{{0}} parameter(0)
   ROOT %w = f32[1024]{{0}} while(%x), condition=%more, body=%turn{count}
 }}"""
-    cpu = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
+    cpu = Ceilings(measured=Roofs(reached={"fp32": 1e11, "hbm": 1e10, "vector": 2e10}))
     row = with_program(TimedRow("w", seconds=1e-3, busy=1e-3), Program(text, "cpu"), cpu)
     assert (row.reachable is not None, row.limit != "", row.bandwidth is not None) == (known,) * 3
     assert ("nobody says how often w turns" in row.kernel.at_least) != known
@@ -94,7 +94,7 @@ ENTRY %main () -> f32[8,128] {
   %zero = f32[] constant(0)
   ROOT %y = f32[8,128]{1,0:S(1)} broadcast(%zero), dimensions={}
 }"""
-    ahead = case_ahead(Program(text, "tpu"), Ceilings(rh.chip("v6e"), None), 1e-6)
+    ahead = modelled_case(Program(text, "tpu"), Ceilings(rh.chip("v6e")), 1e-6)
     (row,) = ahead.rows
     few = xla.Flops(vector=1024, transcendentals=1024)  # not what takes 10 µs
     slow = xla.Row("y", "tanh", operations={"tanh": 1}, flops=few, cycles=17_510)  # at 1.751 GHz
@@ -139,10 +139,10 @@ def test_attention_in_calls_of_a_library(dtype: str, cause: str) -> None:
     plain = ATTENTION.replace("T[", f"{dtype}[")
     text = with_cublas(plain)
     assert text.count("custom-call(") == 2
-    found = findings(case_ahead(Program(text, "gpu"), H200))
+    found = findings(modelled_case(Program(text, "gpu"), H200))
     by_cause = {each.cause: each for each in found if each.named}
     assert set(by_cause) == {cause}
-    same = findings(case_ahead(Program(plain, "gpu"), H200))[0]
+    same = findings(modelled_case(Program(plain, "gpu"), H200))[0]
     assert by_cause[cause].seconds == pytest.approx(same.seconds, rel=1e-6)
     assert by_cause[cause].evidence == same.evidence
 
@@ -154,8 +154,8 @@ def test_activations_between_matmuls_are_no_scores() -> None:
     wide = "  %wide = f32[32,4096,4096]{2,1,0} convert(%p)\n"
     gate = gate.replace("  %zero = ", f"{wide}{squares}  %zero = ")
     plain = Program(ATTENTION.replace("T[", "bf16["), "gpu")
-    assert "attention" in {f.cause for f in findings(case_ahead(plain, H200))}
-    assert not [f for f in findings(case_ahead(Program(gate, "gpu"), H200)) if f.named]
+    assert "attention" in {f.cause for f in findings(modelled_case(plain, H200))}
+    assert not [f for f in findings(modelled_case(Program(gate, "gpu"), H200)) if f.named]
 
 
 def test_a_library_call_that_widens_one_side_is_named() -> None:
@@ -168,7 +168,7 @@ ENTRY %main (x: bf16[4096,4096], w: f32[4096,4096]) -> f32[4096,4096] {
 }
 """
     for each in (text, with_cublas(text, batch="[]", left="1")):
-        by_cause = {one.cause: one for one in findings(case_ahead(Program(each, "gpu"), H200))}
+        by_cause = {one.cause: one for one in findings(modelled_case(Program(each, "gpu"), H200))}
         assert "float32" in by_cause, by_cause
         assert "wide" in by_cause["float32"].kernels
 
@@ -203,5 +203,7 @@ def test_a_last_wave_that_is_nearly_empty() -> None:
 def test_float32_products_of_a_gpu_are_held_against_tf32(
     types: tuple[str, ...], peak: float
 ) -> None:
-    reached = Reached(4e12, {"fp32": 5e13, "tf32": 4e14, "bf16": 7e14})
-    assert reached.roof(xla.Row("dot", "dot", matrix_types=types)).peak == peak
+    rates = {"hbm": 4e12, "fp32": 5e13, "tf32": 4e14, "bf16": 7e14}
+    roof = Ceilings(measured=Roofs(reached=rates)).roof(xla.Row("dot", "dot", matrix_types=types))
+    assert roof is not None
+    assert roof.peak == peak

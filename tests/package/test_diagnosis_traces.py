@@ -133,7 +133,7 @@ def test_kernels_in_cuda_graphs_get_their_instructions_back(traces: Path) -> Non
     assert all(a.op == b.op for a, b in fused)
     trace, notes = prepared(graphs, programs)
     assert "complete steps" in notes[0]
-    rows, notes = join(trace, programs, Ceilings(None, None), 3)
+    rows, notes = join(trace, programs, Ceilings(), 3)
     assert any(row.name.startswith("nvjet") for row in rows)
     assert "xla_gpu_enable_command_buffer" in notes[0]
 
@@ -184,7 +184,7 @@ def test_steps_of_a_loop_that_only_queues_them_are_those_of_the_device() -> None
     # 4 s of the all-gather and 0.5 s of the all-reduce; 2 s and 0.5 s nothing else runs
     assert "4.5 s of a step, and 2.5 s of that nothing else runs" in exchanges
     assert "11% of their time is on the stream of the other kernels" in exchanges
-    rows = {row.name: row for row in join(trace, {}, Ceilings(None, None), 1)[0]}
+    rows = {row.name: row for row in join(trace, {}, Ceilings(), 1)[0]}
     assert rows["all-gather-start.2"].seconds == pytest.approx(2)
     assert rows["all-gather-start.2"].busy == pytest.approx(4)
     assert rows["fusion.1"].seconds == pytest.approx(4)
@@ -247,8 +247,8 @@ def test_a_plain_trace_has_the_rows_of_a_live_run(
     ours, theirs = ({r.name: r for r in why.rows if r.kind == "kernel"} for why in (plain, live))
     assert ours.keys() == theirs.keys()
     for name, row in ours.items():
-        for what in ("flops", "bytes", "source", "what", "launches"):
-            assert getattr(row, what) == getattr(theirs[name], what)
+        for field in ("flops", "bytes", "source", "title", "launches"):
+            assert getattr(row, field) == getattr(theirs[name], field)
     table = plain.compare(live)
     assert table.loc["the call", "before ms"] == pytest.approx(plain.wall * 1e3)
     assert table.iloc[:-1].sum()["after ms"] == pytest.approx(live.wall * 1e3)
@@ -263,7 +263,7 @@ def test_steps_that_are_found_have_the_seconds_of_marked_runs(traces: Path) -> N
     assert len(found.runs) == 3 * len(trace.runs) - 1  # nothing ends the last call
 
     def seconds(runs: list[Span]) -> dict[str, float]:
-        rows = join(replace(trace, runs=runs), programs, Ceilings(None, None), 1)[0]
+        rows = join(replace(trace, runs=runs), programs, Ceilings(), 1)[0]
         return {row.name: row.busy for row in rows if row.kind == "kernel"}
 
     in_calls, in_runs = seconds(found.runs), seconds(trace.runs)

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import pytest
 
+from measurements import readers as tool
 from roofline import readers
 from roofline.cli import main
 from roofline.measure.workloads import matmul_case, memory_cases, vector_case
 from roofline_helpers import chips
-from tools import readers as tool
 
 pytestmark = pytest.mark.slow
 

@@ -104,7 +104,7 @@ def test_the_front_page_prints_what_its_program_prints() -> None:
         pytest.skip(str(xla.can_compile("v6e")))
     kept, now = diagnosis.load_explanation(page_figures.EXPLAINED), page_figures.explained()
     assert now.describe() == kept.describe(), "run python -m tools.site.pictures"
-    roles = [row.what for row in kept.kernels if row.seconds]
+    roles = [row.title for row in kept.kernels if row.seconds]
     assert len(roles) == 4  # as the page's text has it, with the copy that costs nothing
     assert roles.count("change of layout") == 1
 

@@ -18,7 +18,7 @@ def test_the_front_page_s_waterfall_is_the_record_s() -> None:
     assert sum(steps.values()) == pytest.approx(why.wall)
     assert steps[page_figures.HAND] == why.hand
     assert min(steps.values()) > 0
-    copies = [row.least for row in why.kernels if row.what.endswith("of cache[0][0]")]
+    copies = [row.least for row in why.kernels if row.title.endswith("of cache[0][0]")]
     assert 0.9 < sum(copies) / steps[page_figures.BYTES] < 1
 
 

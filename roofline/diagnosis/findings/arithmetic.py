@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple
 
 from roofline import xla
 from roofline.diagnosis.findings.causes import OVERSTATED, Case, Cause, Claim, Claims, whole
@@ -21,15 +21,19 @@ from roofline.xla.hlo import (
 )
 from roofline_helpers.common.show import si
 
-Origin: TypeAlias = tuple[Instruction, Computation, str]
-"""An instruction that a value comes from, where it is, and the kernel that runs it."""
+
+class Origin(NamedTuple):
+    """An instruction that a value comes from, where it is, and the kernel that runs it."""
+
+    instruction: Instruction
+    where: Computation
+    kernel: str
+
 
 PASSED = frozenset({"convert", "bitcast", "copy", "reshape"})
 
 
-def origins(
-    program: Program, kernel: str, where: Computation, name: str
-) -> Iterator[tuple[Instruction, Computation, str]]:
+def origins(program: Program, kernel: str, where: Computation, name: str) -> Iterator[Origin]:
     """Yield the origins of a value along first operands, back into earlier kernels.
 
     A fusion is followed to its root, a parameter of a fusion to its operand.
@@ -37,39 +41,46 @@ def origins(
     maker, top = kernel, program.sites[kernel].where
     outer = program.around(kernel, where)
     for _ in range(40):
-        each = where.by_name[name]
-        if each.opcode == "parameter" and outer:
+        instruction = where.by_name[name]
+        if instruction.opcode == "parameter" and outer:
             fusion, above = outer.pop()
-            name, where = above.by_name[fusion].operands[int(each.literal or 0)], above
+            operands = above.by_name[fusion].operands
+            name, where = operands[int(instruction.literal or 0)], above
             continue
-        place = 0
-        if each.opcode == "get-tuple-element":
-            source, place = where.by_name[each.operands[0]], each.numbers("index")[0]
-            each = source if source.opcode == "fusion" else each
-        if each.opcode == "fusion":
-            inner = program.module.called(each, "calls")[0]
-            maker = each.name if where is top else maker
-            outer.append((each.name, where))
-            name, where = inner.results[place], inner
+        element = 0
+        if instruction.opcode == "get-tuple-element":
+            source = where.by_name[instruction.operands[0]]
+            if source.opcode == "fusion":
+                instruction, element = source, instruction.numbers("index")[0]
+        if instruction.opcode == "fusion":
+            inner = program.module.called(instruction, "calls")[0]
+            maker = instruction.name if where is top else maker
+            outer.append((instruction.name, where))
+            name, where = inner.results[element], inner
             continue
         if where is top:
-            maker = each.name
-        yield each, where, maker
-        if not each.operands:
+            maker = instruction.name
+        yield Origin(instruction, where, maker)
+        if not instruction.operands:
             return
-        name = each.operands[0]
+        name = instruction.operands[0]
 
 
 def first_of(
-    origins: Iterator[Origin], opcode: str, passed: frozenset[str] = PASSED
+    origins: Iterable[Origin], opcode: str, passed: frozenset[str] = PASSED
 ) -> Origin | None:
     """Return the first origin with this opcode; None if an opcode not in `passed` comes first."""
     for origin in origins:
-        if origin[0].opcode == opcode:
+        if origin.instruction.opcode == opcode:
             return origin
-        if origin[0].opcode not in passed:
+        if origin.instruction.opcode not in passed:
             return None
     return None
+
+
+def counted_axis(instruction: Instruction) -> int:
+    """Return the axis along which an iota counts."""
+    return instruction.numbers("iota_dimension")[0]
 
 
 def _with_makers(
@@ -77,7 +88,7 @@ def _with_makers(
 ) -> Claim:
     """Return a claim on a kernel's saving, and on all of those that write its operands."""
     writers = (case.by_name.get((row.program, maker)) for maker in makers)
-    others = [(one, one.seconds) for one in writers if one is not None and one is not row]
+    others = [(w, w.seconds) for w in writers if w is not None and w is not row]
     return Claim(cause, ((row, case.saved(row, like)), *others), evidence)
 
 
@@ -92,6 +103,7 @@ FLOAT32 = Cause(
 )
 _NARROW = ("bf16", "f16")
 _FOLLOWED = VIEWS | {"slice", "dynamic-slice", "broadcast", "pad"}
+_WIDENING = _FOLLOWED | {"copy", "convert"}
 
 
 def float32(case: Case) -> Claims:
@@ -104,18 +116,15 @@ def float32(case: Case) -> Claims:
         widened = [side for side in sides if side is not None]
         if not widened:
             continue
-        there, shapes = row.kernel, part.operands[:2]
+        kernel, shapes = row.kernel, part.operands[:2]
         pairs = zip(shapes, sides, strict=True)
         wide = sum(shape.bytes // 2 for shape, side in pairs if side != "")
-        read = max(there.read_bytes - wide, there.read_bytes // 2)
-        like = replace(there, matrix_types=("bf16",), read={"hbm": read})
+        read = max(kernel.read_bytes - wide, kernel.read_bytes // 2)
+        like = replace(kernel, matrix_types=("bf16",), read={"hbm": read})
         parts = [(row, case.saved(row, like))]
         for name in widened:
             maker = case.by_name.get((row.program, name))
-            if maker is not None and set(maker.kernel.operations) <= _FOLLOWED | {
-                "copy",
-                "convert",
-            }:
+            if maker is not None and set(maker.kernel.operations) <= _WIDENING:
                 parts.append((maker, maker.seconds))
         if any(seconds for _, seconds in parts):
             which = "both sides were" if len(widened) == 2 else "one side was"
@@ -127,17 +136,20 @@ def _widened(program: Program, kernel: str, part: Site, operand: int) -> str | N
     """Return the other kernel that widened an operand; "" if this one does, None if none does."""
     traced = origins(program, kernel, part.where, part.instruction.operands[operand])
     if part.operands[operand].dtype in _NARROW:
-        made = [each for each, _, _ in traced]
+        made = [origin.instruction for origin in traced]
         # TPUs' compiler narrows what float32 programs compute: that isn't the author's
-        own = any(each.op_name.endswith("convert_element_type") for each in made)
+        own = any(map(_is_cast, made))
         return "" if own or not made or made[-1].shape.dtype in _NARROW else None
     found = first_of(traced, "convert", _FOLLOWED)
-    if found is None:
+    if found is None or not _is_cast(found.instruction):  # a CPU's compiler widens on its own
         return None
-    each, where, maker = found
-    narrow = where.by_name[each.operands[0]].shape.dtype in _NARROW
-    asked = each.op_name.endswith("convert_element_type")  # a CPU's compiler widens on its own
-    return (maker if maker != kernel else "") if narrow and asked else None
+    narrow = found.where.by_name[found.instruction.operands[0]].shape.dtype in _NARROW
+    return (found.kernel if found.kernel != kernel else "") if narrow else None
+
+
+def _is_cast(instruction: Instruction) -> bool:
+    """Return whether the author's code asked for a conversion."""
+    return instruction.op_name.endswith("convert_element_type")
 
 
 # --- float64 --------------------------------------------------------------------------------------
@@ -157,10 +169,10 @@ def float64(case: Case) -> Claims:
         wide = next(_float64(case.program(row), row.name), None)
         if wide is None:
             continue
-        there = row.kernel
-        narrow = tuple(kind.replace("f64", "f32") for kind in there.matrix_types)
-        read, written = there.read_bytes // 2, there.written_bytes // 2
-        like = replace(there, matrix_types=narrow, read={"hbm": read}, written={"hbm": written})
+        kernel = row.kernel
+        narrow = tuple(dtype.replace("f64", "f32") for dtype in kernel.matrix_types)
+        read, written = kernel.read_bytes // 2, kernel.written_bytes // 2
+        like = replace(kernel, matrix_types=narrow, read={"hbm": read}, written={"hbm": written})
         saved = max(case.saved(row, like), row.seconds / 2)
         yield Claim(FLOAT64, ((row, saved),), wide)
 
@@ -206,35 +218,41 @@ ONE_HOT = Cause(
 def one_hot(case: Case) -> Claims:
     """Yield matmuls of a one-hot matrix and a table if reading the rows moves far less."""
     for row, program, part in case.products():
-        made = part.instruction.shape
-        if program.module.partitions > 1 or made.parts:
+        result = part.instruction.shape
+        if program.module.partitions > 1 or result.parts:
             continue  # a matmul with a sharded table is cheaper than gathering its shards
         for side in range(2):
-            hot, shape = _is_one_hot(program, row.name, part, side), part.operands[side]
+            hot, shape = _one_hot_entries(program, row.name, part, side), part.operands[side]
             table = part.operands[1 - side]
-            if hot is None or hot[0] in made.dims or hot[0] not in table.dims:
+            if hot is None or hot[0] in result.dims or hot[0] not in table.dims:
                 continue
             entries, maker = hot
             looked_up = shape.elements // entries * (table.bytes // entries)
-            there = row.kernel
-            like = replace(there, flops=xla.Flops(), matrix_types=(), read={"hbm": looked_up})
-            if case.roof(row, like) <= 0.25 * case.roof(row, there):
+            like = replace(row.kernel, flops=xla.Flops(), matrix_types=(), read={"hbm": looked_up})
+            if case.roof(row, like) <= 0.25 * case.roof(row, row.kernel):
                 evidence = f"{shape} · {table}, where each row has a single 1"
                 yield _with_makers(case, ONE_HOT, row, like, [maker], evidence)
 
 
-def _is_one_hot(program: Program, kernel: str, part: Site, side: int) -> tuple[int, str] | None:
+def _one_hot_entries(
+    program: Program, kernel: str, part: Site, side: int
+) -> tuple[int, str] | None:
     """Return the entries of a one-hot operand, and the kernel that makes it; None for others."""
     name = part.instruction.operands[side]
-    compared = first_of(origins(program, kernel, part.where, name), "compare")
-    if compared is None or compared[0].attributes.get("direction") != "EQ":
+    compare = first_of(origins(program, kernel, part.where, name), "compare")
+    if compare is None or compare.instruction.attributes.get("direction") != "EQ":
         return None
-    each, where, maker = compared
-    for operand in each.operands:
-        for one, _, _ in origins(program, maker, where, operand):
-            if one.opcode == "iota":
-                return one.shape.dims[one.numbers("iota_dimension")[0]], maker
+    for counted in _counted(program, compare):
+        return counted.shape.dims[counted_axis(counted)], compare.kernel
     return None
+
+
+def _counted(program: Program, compare: Origin) -> Iterator[Instruction]:
+    """Yield the iotas that a comparison's sides come from."""
+    for operand in compare.instruction.operands:
+        for origin in origins(program, compare.kernel, compare.where, operand):
+            if origin.instruction.opcode == "iota":
+                yield origin.instruction
 
 
 # --- ragged ---------------------------------------------------------------------------------------
@@ -254,9 +272,10 @@ def dense_ragged(case: Case) -> Claims:
         sides = [(part.operands[n], *found) for n, found in spread if found is not None]
         if not sides:
             continue
-        there, (shape, groups, _) = row.kernel, sides[0]
-        read = there.read_bytes - sum(each.bytes * (n - 1) // n for each, n, _ in sides)
-        like = replace(there, flops=there.flops * (1 / groups), read={"hbm": max(read, 0)})
+        kernel, (shape, groups, _) = row.kernel, sides[0]
+        zeros = sum(side.bytes * (groups - 1) // groups for side, groups, _ in sides)
+        read = max(kernel.read_bytes - zeros, 0)
+        like = replace(kernel, flops=kernel.flops * (1 / groups), read={"hbm": read})
         evidence = f"{shape}: each row {groups} times, {groups - 1} of them zeros"
         yield _with_makers(case, RAGGED, row, like, [maker for *_, maker in sides], evidence)
 
@@ -270,62 +289,53 @@ def _spread_over_groups(
     number isn't between the bounds of its group.
     """
     name = part.instruction.operands[side]
-    turned = PASSED | {"transpose"}
-    selected = first_of(origins(program, kernel, part.where, name), "select", turned)
+    passed = PASSED | {"transpose"}
+    selected = first_of(origins(program, kernel, part.where, name), "select", passed)
     if selected is None:
-        masked = first_of(origins(program, kernel, part.where, name), "multiply", turned)
+        masked = first_of(origins(program, kernel, part.where, name), "multiply", passed)
         return None if masked is None else _one_hot_groups(program, masked)
-    each, where, maker = selected
-    chosen, kept, left = (origins(program, maker, where, operand) for operand in each.operands)
-    copied, zero = first_of(kept, "broadcast"), [*left][-1][0]
-    compare = next((one for one in chosen if one[0].opcode == "compare"), None)
-    if copied is None or compare is None or zero.literal not in ("0", "0.0"):
+    select, where, maker = selected
+    chosen, kept, left = (origins(program, maker, where, name) for name in select.operands)
+    copied, (*_, zero) = first_of(kept, "broadcast"), left
+    compare = next((origin for origin in chosen if origin.instruction.opcode == "compare"), None)
+    if copied is None or compare is None or zero.instruction.literal not in ("0", "0.0"):
         return None
-    shape = copied[0].shape
-    axes = set(range(len(shape.dims))) - set(copied[0].numbers("dimensions"))
+    shape = copied.instruction.shape
+    axes = set(range(len(shape.dims))) - set(copied.instruction.numbers("dimensions"))
     groups = math.prod(shape.dims[axis] for axis in axes)
-    counted = _bounded(program, compare, axes)
-    return None if counted is None or groups < 2 else (groups, maker)
+    return (groups, maker) if groups > 1 and _is_bounded(program, compare, axes) else None
 
 
 def _one_hot_groups(program: Program, masked: Origin) -> tuple[int, str] | None:
     """Return over how many groups rows are spread by a one-hot factor, and by which kernel."""
-    each, where, maker = masked
-    factors = [[*origins(program, maker, where, one)] for one in each.operands]
+    multiply, where, maker = masked
+    factors = [[*origins(program, maker, where, name)] for name in multiply.operands]
     for rows, mask in (factors, factors[::-1]):
-        copied = first_of(iter(rows), "broadcast")
-        hot = first_of(iter(mask), "compare", PASSED | {"broadcast"})
-        if copied is None or hot is None or hot[0].attributes.get("direction") != "EQ":
+        copied = first_of(rows, "broadcast")
+        hot = first_of(mask, "compare", PASSED | {"broadcast"})
+        if copied is None or hot is None or hot.instruction.attributes.get("direction") != "EQ":
             continue
-        dims, kept = copied[0].shape.dims, copied[0].numbers("dimensions")
+        dims, kept = copied.instruction.shape.dims, copied.instruction.numbers("dimensions")
         groups = math.prod(size for axis, size in enumerate(dims) if axis not in kept)
-        counted = (
-            one for side in hot[0].operands for one in origins(program, hot[2], hot[1], side)
-        )
-        counts = [
-            one.shape.dims[one.numbers("iota_dimension")[0]]
-            for one, _, _ in counted
-            if one.opcode == "iota"
-        ]
+        counts = [iota.shape.dims[counted_axis(iota)] for iota in _counted(program, hot)]
         if counts == [groups] and groups > 1 and len(kept) > 1:
             return groups, maker
     return None
 
 
-def _bounded(program: Program, compare: Origin, axes: set[int]) -> int | None:
-    """Return the axis along which places are compared with a bound for each place on `axes`."""
-    each, where, maker = compare
-    sides = {}
-    for operand in each.operands:
-        for one, _, _ in origins(program, maker, where, operand):
-            if one.opcode in ("broadcast", "iota"):
-                sides[one.opcode] = one
+def _is_bounded(program: Program, compare: Origin, axes: set[int]) -> bool:
+    """Return whether places along another axis are compared with a bound for each on `axes`."""
+    sides: dict[str, Instruction] = {}
+    for operand in compare.instruction.operands:
+        for origin in origins(program, compare.kernel, compare.where, operand):
+            if origin.instruction.opcode in ("broadcast", "iota"):
+                sides[origin.instruction.opcode] = origin.instruction
                 break
-    if len(sides) < 2 or each.attributes.get("direction") not in ("LE", "LT", "GE", "GT"):
-        return None
-    counted = sides["iota"].numbers("iota_dimension")[0]
-    along = set(sides["broadcast"].numbers("dimensions")) == axes and counted not in axes
-    return counted if along else None
+    direction = compare.instruction.attributes.get("direction")
+    if len(sides) < 2 or direction not in ("LE", "LT", "GE", "GT"):
+        return False
+    along = set(sides["broadcast"].numbers("dimensions")) == axes
+    return along and counted_axis(sides["iota"]) not in axes
 
 
 # --- sizes ----------------------------------------------------------------------------------------
@@ -341,11 +351,11 @@ PADDED = Cause(
 def padded_products(case: Case) -> Claims:
     """Yield matmuls whose arrays take much more memory than they hold, padded to whole tiles."""
     for row in case.kernels:
-        there, bandwidth = row.kernel, case.ceilings.bandwidth
-        if not row.kernel.matrix_types or there.padding < 0.25 * there.bytes or not bandwidth:
+        kernel, bandwidth = row.kernel, case.ceilings.roofs.best.get("hbm")
+        if not kernel.matrix_types or kernel.padding < 0.25 * kernel.bytes or not bandwidth:
             continue
-        moved = float(there.padding) * row.launches
-        seconds = moved / bandwidth if not case.measured else min(moved / bandwidth, row.lost)
+        seconds = float(kernel.padding) * row.launches / bandwidth
+        seconds = min(seconds, row.lost) if case.measured else seconds
         shapes = [s for part in case.program(row).instructions(row.name) for s in part.operands]
         widest = max(shapes, key=lambda s: s.padded_bytes - s.bytes)
         times = widest.padded_bytes / max(widest.bytes, 1)
@@ -371,10 +381,12 @@ def vector_products(case: Case) -> Claims:
         if spread is None or part.instruction.op_name.endswith("dot_general"):
             continue
         products, makers = spread
-        there, dtype = row.kernel, part.operands[0].dtype
-        flops = replace(there.flops, vector=0, transcendentals=0, matrix=2 * products)
-        read = max(there.read_bytes - sum(makers.values()), 0)
-        like = replace(there, flops=flops, matrix_types=(dtype,), operations={}, read={"hbm": read})
+        kernel, dtype = row.kernel, part.operands[0].dtype
+        flops = replace(kernel.flops, vector=0, transcendentals=0, matrix=2 * products)
+        read = max(kernel.read_bytes - sum(makers.values()), 0)
+        like = replace(
+            kernel, flops=flops, matrix_types=(dtype,), operations={}, read={"hbm": read}
+        )
         saved = max(row.seconds - case.roof(row, like), 0.0)
         if saved <= 0.5 * row.seconds:
             continue
@@ -392,23 +404,24 @@ def _outer_products(program: Program, kernel: str, part: Site) -> tuple[int, dic
 
     Also the kernels that write the broadcast arrays, with the bytes that a matmul wouldn't need.
     """
-    each = part.instruction
-    source = first_of(origins(program, kernel, part.where, each.operands[0]), "multiply")
-    if source is None:
+    multiplied = first_of(
+        origins(program, kernel, part.where, part.instruction.operands[0]), "multiply"
+    )
+    if multiplied is None:
         return None
-    product, where, maker = source
+    product, where, maker = multiplied
     makers = {} if maker == kernel else {maker: product.shape.bytes}
-    kept, spread = set(each.numbers("dimensions")), []
+    kept, spread = set(part.instruction.numbers("dimensions")), []
     for name in product.operands:
         factor = first_of(origins(program, maker, where, name), "broadcast")
         if factor is None:
             return None
-        widened, inside, by = factor
-        if inside.by_name[widened.operands[0]].shape.elements * 2 > product.shape.elements:
+        broadcast, inside, by = factor
+        if inside.by_name[broadcast.operands[0]].shape.elements * 2 > product.shape.elements:
             return None
-        spread.append(set(widened.numbers("dimensions")))
+        spread.append(set(broadcast.numbers("dimensions")))
         if by != maker:
-            makers[by] = widened.shape.bytes
+            makers[by] = broadcast.shape.bytes
     shared = spread[0] & spread[1]
     both = bool(spread[0] - shared - kept) and bool(spread[1] - shared - kept)
     return (product.shape.elements, makers) if both and shared & kept else None
@@ -436,15 +449,17 @@ def transcendentals(case: Case) -> Claims:
     that didn't run the compiler's cycles say so, and an eighth is enough (exp, tanh and sin alone
     are a fifth of theirs on a v6e): in small kernels cycles are those of a start.
     """
-    figures = case.ceilings.figures()
-    rate = figures.reached.get("vector", figures.published.get("vector", case.ceilings.vector))
+    roofs = case.ceilings.roofs
+    rate = {**roofs.published, **roofs.reached}.get("vector", case.ceilings.vector)
     factor, part = (1.5, 2) if case.measured else (OVERSTATED, 8)
     for row in case.kernels:
-        many = row.kernel.flops.transcendentals * row.launches
-        if not many or row.matrix_flops or not set(row.kernel.operations) <= _PLAIN:
+        number = row.kernel.flops.transcendentals * row.launches
+        if not number or row.matrix_flops or not set(row.kernel.operations) <= _PLAIN:
             continue
-        least, roof = _STEPS * many / rate if rate else 0.0, row.reachable or row.seconds
+        least, roof = _STEPS * number / rate if rate else 0.0, row.reachable or row.seconds
         if row.seconds > factor * roof and part * least > row.seconds:
-            evidence = f"{si(many, '').strip()} of them in {si(row.seconds, 's')}, where its bytes "
+            evidence = (
+                f"{si(number, '').strip()} of them in {si(row.seconds, 's')}, where its bytes "
+            )
             evidence += f"and other work take {si(roof, 's')}"
             yield Claim(TRANSCENDENTALS, ((row, row.lost),), evidence)

@@ -84,11 +84,11 @@ def layout_copies(case: Case) -> Claims:
 
 def _in_another_order(case: Case, row: TimedRow) -> Claim:
     """Return a claim on a copy into another order: one that a matmul asks for, or another's."""
-    made = results(case.program(row).sites[row.name].instruction)
-    near = [row, *case.readers(row)]
-    near += [one for one in case.kernels if row in case.readers(one)]
-    cause = LAYOUT if any(one.kernel.matrix_types for one in near) else REORDERED
-    return whole(cause, row, f"{made} is read in one order and written in another")
+    copied = results(case.program(row).sites[row.name].instruction)
+    writers = (writer for writer in case.kernels if row in case.readers(writer))
+    near = (row, *case.readers(row), *writers)
+    cause = LAYOUT if any(kernel.kernel.matrix_types for kernel in near) else REORDERED
+    return whole(cause, row, f"{copied} is read in one order and written in another")
 
 
 def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
@@ -205,12 +205,12 @@ def relaid_weights(case: Case) -> Claims:
         source = next(iter(program.arguments(row.name)), None)
         if source is None or set(row.kernel.operations) - PLACING:
             continue
-        if placed(source.shape) != placed(shape) and _slices(program, loop, shape):
+        if order_of(source.shape) != order_of(shape) and _slices(program, loop, shape):
             evidence = f"argument {source.index} ({source.shape}) is written in other tiles"
             yield whole(RELAID, row, evidence, _line(program, loop))
 
 
-def placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
+def order_of(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
     """Return the order of an array in memory, and its tile."""
     order = shape.order or range(len(shape.dims))
     return [d for d in order if shape.dims[d] > 1], shape.tile
@@ -253,23 +253,25 @@ def whole_updates(case: Case) -> Claims:
         yield Claim(DONATE, ((row, case.saved(row, like)),), evidence)
 
 
-def turned_updates(case: Case) -> Claims:
+def transposed_updates(case: Case) -> Claims:
     """Yield kernels that change a part of an array, and write all of it in another layout."""
     for row in case.kernels:
         program = case.program(row)
         if "dynamic-update-slice" not in row.kernel.operations or _is_the_job(program, row.name):
             continue
-        turned = [part for part in program.instructions(row.name) if _turns_an_update(part)]
-        moved = sum(part.instruction.shape.bytes for part in turned)
+        transposed = [
+            part for part in program.instructions(row.name) if _transposes_an_update(part)
+        ]
+        moved = sum(part.instruction.shape.bytes for part in transposed)
         if moved < 0.5 * max(row.kernel.written_bytes, 1):
             continue
         saved = case.without_bytes(row, read=moved, written=moved)
-        shape = turned[0].operands[0]
+        shape = transposed[0].operands[0]
         evidence = f"{shape} is changed in part, and all of it written in another order"
         yield Claim(LAYOUT, ((row, saved),), evidence)
 
 
-def _turns_an_update(part: Site) -> bool:
+def _transposes_an_update(part: Site) -> bool:
     """Return whether an instruction transposes an array of which only a small part is new."""
     if not reorders(part):
         return False
@@ -291,15 +293,16 @@ def strided(case: Case) -> Claims:
     for row in case.kernels:
         if not case.measured or not case.slow(row):
             continue
-        turned = [part for part in case.program(row).instructions(row.name) if _crosses(part)]
-        if sum(part.instruction.shape.bytes for part in turned) >= 0.25 * row.kernel.bytes > 0:
-            evidence = f"{row.what} reads {turned[0].operands[0]} in another order than it lies"
+        crossing = [part for part in case.program(row).instructions(row.name) if _crosses(part)]
+        if sum(part.instruction.shape.bytes for part in crossing) >= 0.25 * row.kernel.bytes > 0:
+            evidence = f"{row.title} reads {crossing[0].operands[0]} in another order than it lies"
             yield Claim(REORDERED, ((row, row.lost),), evidence)
 
 
 def _crosses(part: Site) -> bool:
     """Return whether an instruction reads its operand in another order than it writes."""
-    each = part.instruction
-    if each.opcode in ARITHMETIC | TRANSCENDENTAL | {"convert"}:
-        return any(placed(one)[0] != placed(each.shape)[0] for one in part.operands if one.order)
+    instruction = part.instruction
+    if instruction.opcode in ARITHMETIC | TRANSCENDENTAL | {"convert"}:
+        written, _ = order_of(instruction.shape)
+        return any(order_of(shape)[0] != written for shape in part.operands if shape.order)
     return reorders(part)

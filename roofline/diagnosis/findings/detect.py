@@ -29,7 +29,7 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     copies.relaid_weights,
     copies.layout_copies,
     copies.filled_stacks,
-    copies.turned_updates,
+    copies.transposed_updates,
     copies.whole_updates,
     arithmetic.vector_products,
     arithmetic.one_hot,
@@ -167,9 +167,9 @@ def findings(case: Case) -> tuple[Finding, ...]:
         for claim in detect(case):
             seconds = claim.more
             for row, lost in claim.parts:
-                mine = min(max(lost, 0.0), left[id(row)])
-                left[id(row)] -= mine
-                seconds += mine
+                claimed = min(max(lost, 0.0), left[id(row)])
+                left[id(row)] -= claimed
+                seconds += claimed
             if seconds > 0:
                 key = claim.cause.key, _line(claim)
                 grouped.setdefault(key, []).append((claim, seconds))
@@ -178,11 +178,11 @@ def findings(case: Case) -> tuple[Finding, ...]:
     first: list[Finding] = []
     if not case.measured:  # what waits for the host takes a time that nothing here states
         waits = idle.HANDED.key
-        first = [replace(each, share=0.0) for each in made if each.cause == waits]
+        first = [replace(finding, share=0.0) for finding in made if finding.cause == waits]
         first += _uncounted(case)
-        kept = [each for each in kept if each.cause != waits]
-    if first:  # shares of what?
-        kept = [replace(each, share=0.0) for each in kept]
+        kept = [finding for finding in kept if finding.cause != waits]
+    if first:  # of a call that may take any time there are no shares
+        kept = [replace(finding, share=0.0) for finding in kept]
     else:
         kept += _kernels_left(case, left, bool(kept))
     kept += _idle_left(case, sum(claim.more for claims in grouped.values() for claim, _ in claims))
@@ -213,7 +213,7 @@ def _uncounted(case: Case) -> list[Finding]:
             moved = si(sum(row.kernel.host_bytes * row.launches for row in rows), "B")
             why = first.kernel.at_least or f"{moved} cross the link to the host, of unknown rate"
             names = tuple(row.name for row in rows)
-            evidence = f"{first.what}: {why}, {reason}"
+            evidence = f"{first.title}: {why}, {reason}"
             found.append(Finding(cause.key, 0.0, names, evidence, first.source))
     return found
 
@@ -231,7 +231,7 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
         longest, losing = ([row for row in some if row not in short] for some in (longest, losing))
         little = sum(map(_lost, short))
         if short and little > _BAR * case.wall:
-            evidence = f"{short[0].what} takes {short[0].seconds / case.wall:.0%} of the call"
+            evidence = f"{short[0].title} takes {short[0].seconds / case.wall:.0%} of the call"
             evidence += f"{_bound(case, short[0])[1]}"
             evidence += f", and {len(short) - 1} more like it" if len(short) > 1 else ""
             names = tuple(row.name for row in short)
@@ -241,9 +241,9 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
         cause, reaches = _bound(case, row)
         share = row.seconds / case.wall
         slowed = ", timed with the profiler," if share > 1 else ""
-        evidence = f"{row.what} takes {share:.0%} of the call{slowed}{reaches}"
-        mine = [each.name for each in rows if family_of(each) == family_of(row)]
-        names = tuple(dict.fromkeys(mine))
+        evidence = f"{row.title} takes {share:.0%} of the call{slowed}{reaches}"
+        family = [alike.name for alike in rows if family_of(alike) == family_of(row)]
+        names = tuple(dict.fromkeys(family))
         found.append(
             Finding(cause.key, _lost(row), names, evidence, row.source, share=min(share, 1.0))
         )
@@ -295,8 +295,8 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
     if slow and part * OVERSTATED < 1:
         return CYCLES, f" by the compiler's cycles, {times}"
     if part < 0.5 and not slow:
-        each = si(row.seconds / max(row.launches, 1), "s")
-        return LAUNCH_BOUND, f", by {each} for each of {row.launches:,.0f} launches"
+        launch = si(row.seconds / max(row.launches, 1), "s")
+        return LAUNCH_BOUND, f", by {launch} for each of {row.launches:,.0f} launches"
     near = near if near is DEPENDS else MODELLED.get(row.limit, MODELLED["hbm"])
     by = f"compiler's cycles, {times}" if slow and part < 0.95 else "roofline"
     return near, f" by the {by}, bound by {unit}"

@@ -45,7 +45,7 @@ def _uneven(case: Case) -> Claims:
     names = {n: {row.name for row in rows} for n, rows in case.by_device.items()}
     slowest, fastest = (choose(busy, key=lambda number: busy[number]) for choose in (max, min))
     more = busy[slowest] - sum(busy.values()) / len(busy)
-    alike = min(len(each & names[slowest]) / len(names[slowest]) for each in names.values())
+    alike = min(len(ran & names[slowest]) / len(names[slowest]) for ran in names.values())
     if more > _LEAST * case.wall and alike > 0.5:  # one program runs on all
         rows = case.by_device
         reason, source = _late(rows[slowest], rows[fastest], f"on device {fastest}")
@@ -58,26 +58,26 @@ def _total(rows: Sequence[TimedRow], *kinds: str) -> float:
 
 
 def _late(
-    slow: Sequence[TimedRow], other: Sequence[TimedRow], place: str = "here"
+    slow: Sequence[TimedRow], other: Sequence[TimedRow], where: str = "here"
 ) -> tuple[str, str]:
     """Return why a device is later than another, and the line of code, from the rows of both."""
     if not slow:
         return "its kernels aren't in this trace", ""
     known = {(row.program, row.name): row for row in other if row.kind == KERNEL}
-    theirs, ours = _total(slow, KERNEL), _total(other, KERNEL)
-    more, idle = theirs - ours, _total(slow, GAP, HOST) - _total(other, GAP, HOST)
+    busy, other_busy = _total(slow, KERNEL), _total(other, KERNEL)
+    more, idle = busy - other_busy, _total(slow, GAP, HOST) - _total(other, GAP, HOST)
     if idle > more:
         return f"it idles {si(idle, 's')} longer, so its host launches late", ""
-    text = f"its kernels take {si(theirs, 's')}, {place} {si(ours, 's')}"
+    text = f"its kernels take {si(busy, 's')}, {where} {si(other_busy, 's')}"
     rows = [row for row in slow if row.kind == KERNEL and not row.exchanges]
     none = TimedRow("", launches=0.0)
     pairs = [(row, known.get((row.program, row.name), none)) for row in rows]
     row, like = max(pairs, key=lambda pair: pair[0].seconds - pair[1].seconds)
     if row.launches > 1.05 * like.launches:
-        text += f"; {row.what} runs {row.launches:,.3g} times there, {like.launches:,.3g} {place}"
+        text += f"; {row.title} runs {row.launches:,.3g} times there, {like.launches:,.3g} {where}"
     else:
-        each = [si(one.busy / max(one.launches, 1), "s") for one in (row, like)]
-        text += f"; {row.what} takes {each[0]} there and {each[1]} {place}, launched as often"
+        there, here = (si(r.busy / max(r.launches, 1), "s") for r in (row, like))
+        text += f"; {row.title} takes {there} there and {here} {where}, launched as often"
     return text, row.source
 
 
@@ -125,12 +125,12 @@ def _slices(site: Site, operand: int, value: Value, devices: int) -> bool:
     if site.fused is None:
         return _is_part(site.instruction, value, devices)
     inner = site.fused
-    left = [each for each in inner.parameters if int(each.literal or 0) == operand]
-    return all(_sliced(inner, each, value, devices) for each in left)
+    parameters = (p for p in inner.parameters if int(p.literal or 0) == operand)
+    return all(_sliced(inner, parameter, value, devices) for parameter in parameters)
 
 
-def _sliced(where: Computation, each: Instruction, value: Value, devices: int) -> bool:
-    users = where.users.get(each.name, [])
+def _sliced(where: Computation, source: Instruction, value: Value, devices: int) -> bool:
+    users = where.users.get(source.name, [])
     passed = VIEWS | ARITHMETIC | {"convert", "copy"}
     return bool(users) and all(
         _is_part(user, value, devices)
@@ -143,6 +143,6 @@ def _sliced(where: Computation, each: Instruction, value: Value, devices: int) -
     )
 
 
-def _is_part(each: Instruction, value: Value, devices: int) -> bool:
-    part = each.shape.elements * devices == value.shape.elements
-    return part and each.opcode == "dynamic-slice"
+def _is_part(instruction: Instruction, value: Value, devices: int) -> bool:
+    part = instruction.shape.elements * devices == value.shape.elements
+    return part and instruction.opcode == "dynamic-slice"

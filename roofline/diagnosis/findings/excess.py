@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from roofline import xla
-from roofline.diagnosis.findings.arithmetic import PASSED, first_of, origins
+from roofline.diagnosis.findings.arithmetic import PASSED, counted_axis, first_of, origins
 from roofline.diagnosis.findings.causes import Case, Cause, Claim, Claims, whole
 from roofline.diagnosis.findings.copies import PLACING
 from roofline.diagnosis.program import Program
@@ -38,36 +38,34 @@ def _feeders(program: Program, kernel: str, part: Site, operand: str) -> Feeders
         if (where.name, name) in seen:
             continue
         seen.add((where.name, name))
-        each = where.by_name[name]
+        instruction = where.by_name[name]
         if where is top:
             value = program.value(where, name)
             kernels |= {value.name} if value.kind == "kernel" else set()
-        elif each.opcode == "parameter":
+        elif instruction.opcode == "parameter":
             fusion, outer = program.around(kernel, where)[-1]
-            left.append((outer, outer.by_name[fusion].operands[int(each.literal or 0)]))
+            left.append((outer, outer.by_name[fusion].operands[int(instruction.literal or 0)]))
         else:
-            found.append(each)
-            inner = [] if each.opcode != "fusion" else program.module.called(each, "calls")
-            if inner:
-                left.append((inner[0], inner[0].root.name))
+            found.append(instruction)
+            if instruction.opcode == "fusion":
+                inner = program.module.called(instruction, "calls")[0]
+                left.append((inner, inner.root.name))
             else:
-                left += [(where, one) for one in each.operands]
+                left += [(where, operand) for operand in instruction.operands]
     return Feeders(found, kernels)
 
 
-def _varies(program: Program, kernel: str, part: Site, operand: str) -> set[int]:
+def _varies(part: Site, operand: str) -> set[int]:
     """Return the axes of an operand along which its values may differ, as its fusion shows."""
-    each = part.where.by_name[operand]
-    every = set(range(len(each.shape.dims)))
-    if each.opcode == "broadcast":
-        wide = part.where.by_name[each.operands[0]].shape.elements > 1
-        return set(each.numbers("dimensions")) if wide else set()
-    if each.opcode == "constant":
+    instruction = part.where.by_name[operand]
+    if instruction.opcode == "broadcast":
+        wide = part.where.by_name[instruction.operands[0]].shape.elements > 1
+        return set(instruction.numbers("dimensions")) if wide else set()
+    if instruction.opcode == "constant":
         return set()
-    if each.opcode not in ARITHMETIC | {"convert", "copy"}:
-        return every
-    operands = (_varies(program, kernel, part, one) for one in each.operands)
-    return set().union(*operands)
+    if instruction.opcode not in ARITHMETIC | {"convert", "copy"}:
+        return set(range(len(instruction.shape.dims)))
+    return set().union(*(_varies(part, operand) for operand in instruction.operands))
 
 
 # --- branches -------------------------------------------------------------------------------------
@@ -87,25 +85,25 @@ def branches(case: Case) -> Claims:
     One side is always needed: what the cheaper one costs is lost at least.
     """
     for row, program, part in case.parts():
-        each = part.instruction
-        if each.opcode != "select" or each.shape.is_scalar:
+        select = part.instruction
+        if select.opcode != "select" or select.shape.is_scalar:
             continue
-        varies = _varies(program, row.name, part, each.operands[0])
-        if math.prod(each.shape.dims[axis] for axis in varies) * 8 > each.shape.elements:
+        choices = math.prod(select.shape.dims[axis] for axis in _varies(part, select.operands[0]))
+        if choices * 8 > select.shape.elements:
             continue
-        sides = [_feeders(program, row.name, part, one) for one in each.operands[1:]]
+        sides = [_feeders(program, row.name, part, name) for name in select.operands[1:]]
         alone = [
-            _only_for(case, row, mine.kernels - other.kernels, other.kernels)
-            for mine, other in (sides, sides[::-1])
+            _only_for(case, row, side.kernels - other.kernels, other.kernels)
+            for side, other in (sides, sides[::-1])
         ]
         for side, rows in zip(sides, alone, strict=True):
-            if any(one.opcode in ("dot", "convolution") for one in side.parts):
+            if any(instruction.opcode in ("dot", "convolution") for instruction in side.parts):
                 rows.append(row)
-        cheaper = min(alone, key=lambda rows: sum(one.seconds for one in rows))
+        cheaper = min(alone, key=lambda rows: sum(kernel.seconds for kernel in rows))
         if cheaper:
             share = 0.5 if row in alone[0] and row in alone[1] else 1.0
-            evidence = f"{each.shape} is one of two values, chosen after both were computed"
-            parts = tuple((one, one.seconds * (share if one is row else 1)) for one in cheaper)
+            evidence = f"{select.shape} is one of two values, chosen after both were computed"
+            parts = tuple((k, k.seconds * (share if k is row else 1)) for k in cheaper)
             yield Claim(BRANCHES, parts, evidence, source=row.source)
 
 
@@ -114,11 +112,11 @@ def _only_for(case: Case, row: TimedRow, first: set[str], others: set[str]) -> l
     program, found, edge = case.program(row), dict[str, TimedRow](), sorted(first)
     while edge:
         name = edge.pop()
-        mine = case.by_name.get((row.program, name))
+        feeder = case.by_name.get((row.program, name))
         readers = set(program.readers.get(name, ())) - {row.name}
-        if mine is None or name in others or program.returned(name) or readers - found.keys():
+        if feeder is None or name in others or program.returned(name) or readers - found.keys():
             continue
-        found[name] = mine
+        found[name] = feeder
         edge += [v.name for v in program.reads(name) if v.kind == "kernel" and v.name not in found]
     return list(found.values())
 
@@ -138,7 +136,7 @@ DIAGONAL = Cause(
 def diagonals(case: Case) -> Claims:
     """Yield products of which a mask keeps a part: the diagonal, or one group for each row."""
     for row, program, part in case.products():
-        made, readers = part.instruction.shape, case.readers(row)
+        readers = case.readers(row)
         least = _kept(case, row, part)
         if least == 1 and len(readers) == len(program.readers.get(row.name, [""])):
             used = [_kept(case, reader, part) for reader in readers]
@@ -146,7 +144,7 @@ def diagonals(case: Case) -> Claims:
         if least > 1:
             flops = row.kernel.flops * (1 / least)
             saved = case.saved(row, replace(row.kernel, flops=flops))
-            evidence = f"{made} is computed, and 1 in {least} of it is used"
+            evidence = f"{part.instruction.shape} is computed, and 1 in {least} of it is used"
             yield Claim(DIAGONAL, ((row, saved),), evidence, source=row.source)
 
 
@@ -154,13 +152,15 @@ def _kept(case: Case, row: TimedRow, product: Site) -> int:
     """Return of how many entries a kernel keeps one, all others made zero; 1 if it uses others."""
     program = case.program(row)
     for part in program.instructions(row.name):
-        each = part.instruction
-        if each.opcode not in ("select", "multiply") or each.shape.elements != _size(product):
+        masking = part.instruction
+        if masking.opcode not in ("select", "multiply"):
             continue
-        first, *values = each.operands
-        if each.opcode == "select" and not _is_zero(part, values.pop()):
+        if masking.shape.elements != _size(product):
             continue
-        pairs = [(values[0], first)] + [(first, values[0])] * (each.opcode == "multiply")
+        first, *values = masking.operands
+        if masking.opcode == "select" and not _is_zero(part, values.pop()):
+            continue
+        pairs = [(values[0], first)] + [(first, values[0])] * (masking.opcode == "multiply")
         for value, mask in pairs:
             if _only_use(part, value, product):
                 groups = _one_of(program, row.name, part, mask)
@@ -170,26 +170,26 @@ def _kept(case: Case, row: TimedRow, product: Site) -> int:
 
 
 def _size(product: Site) -> int:
-    made = product.instruction.shape
-    return (made.parts[0] if made.parts else made).elements
+    result = product.instruction.shape
+    return (result.parts[0] if result.parts else result).elements
 
 
 def _is_zero(part: Site, name: str) -> bool:
-    each = part.where.by_name[name]
-    while each.opcode in ("broadcast", "bitcast", "convert"):
-        each = part.where.by_name[each.operands[0]]
-    return each.opcode == "constant" and each.literal in ("0", "0.0")
+    source = part.where.by_name[name]
+    while source.opcode in ("broadcast", "bitcast", "convert"):
+        source = part.where.by_name[source.operands[0]]
+    return source.opcode == "constant" and source.literal in ("0", "0.0")
 
 
 def _only_use(part: Site, name: str, product: Site) -> bool:
     """Return whether a value is a product's result that nothing else in the kernel uses."""
-    each = part.where.by_name[name]
-    while len(part.where.users.get(each.name, ())) == 1:
-        if each.opcode == "parameter" or each.name == product.instruction.name:
-            return each.shape.elements == _size(product)
-        if each.opcode not in PLACING or not each.operands:
+    source = part.where.by_name[name]
+    while len(part.where.users.get(source.name, ())) == 1:
+        if source.opcode == "parameter" or source.name == product.instruction.name:
+            return source.shape.elements == _size(product)
+        if source.opcode not in PLACING or not source.operands:
             return False
-        each = part.where.by_name[each.operands[0]]
+        source = part.where.by_name[source.operands[0]]
     return False
 
 
@@ -197,21 +197,20 @@ def _one_of(program: Program, kernel: str, part: Site, mask: str) -> int:
     """Return of how many entries a mask keeps one: a one-hot row, a diagonal; 1 for others."""
     passed = PASSED | {"broadcast", "transpose"}
     found = first_of(origins(program, kernel, part.where, mask), "compare", passed)
-    if found is None or found[0].attributes.get("direction") != "EQ":
+    if found is None or found.instruction.attributes.get("direction") != "EQ":
         return 1
-    compare, where, maker = found
     counted: list[tuple[int, int]] = []  # the axis that is counted, and its groups
-    for operand in compare.operands:
+    for operand in found.instruction.operands:
         within = 1
-        for each, inside, _ in origins(program, maker, where, operand):
-            if each.opcode == "divide":
-                divisor = inside.by_name[each.operands[1]]
+        for instruction, where, _ in origins(program, found.kernel, found.where, operand):
+            if instruction.opcode == "divide":
+                divisor = where.by_name[instruction.operands[1]]
                 while divisor.opcode == "broadcast":
-                    divisor = inside.by_name[divisor.operands[0]]
+                    divisor = where.by_name[divisor.operands[0]]
                 within *= int(divisor.literal) if divisor.literal.isdigit() else 1
-            if each.opcode == "iota":
-                axis = each.numbers("iota_dimension")[0]
-                counted.append((axis, each.shape.dims[axis] // within))
+            if instruction.opcode == "iota":
+                axis = counted_axis(instruction)
+                counted.append((axis, instruction.shape.dims[axis] // within))
     if not counted or len({axis for axis, _ in counted}) < len(counted):
         return 1
     return min(groups for _, groups in counted)
@@ -232,20 +231,20 @@ REPEATED = Cause(
 def repeats(case: Case) -> Claims:
     """Yield kernels that repeat an array along a new axis, for a product to read."""
     for row, program, part in case.parts():
-        each = part.instruction
+        repeated = part.instruction.shape
         moving = set(row.kernel.operations) <= PLACING | {"broadcast", "constant"}
-        if each.opcode != "broadcast" or not moving or each.shape.bytes < 2**20:
+        if part.instruction.opcode != "broadcast" or not moving or repeated.bytes < 2**20:
             continue
         source, readers = part.operands[0], case.readers(row)
-        placed = [one for one in readers if set(one.kernel.operations) <= PLACING]
-        readers += [reader for one in placed for reader in case.readers(one)]
-        times = each.shape.elements // max(source.elements, 1)
+        copies = [reader for reader in readers if set(reader.kernel.operations) <= PLACING]
+        readers += [reader for copy in copies for reader in case.readers(copy)]
+        times = repeated.elements // max(source.elements, 1)
         if source.elements < 2**10 or times < 2 or not any(map(_multiplies, readers)):
             continue
         size = program.sites[row.name].instruction.shape.bytes * (1 - 1 / times)
         parts = [(row, row.seconds)]
         parts += [(reader, case.without_bytes(reader, read=size)) for reader in readers]
-        yield Claim(REPEATED, tuple(parts), f"{source} is written {times} times, as {each.shape}")
+        yield Claim(REPEATED, tuple(parts), f"{source} is written {times} times, as {repeated}")
 
 
 def _multiplies(row: TimedRow) -> bool:
@@ -267,11 +266,11 @@ DILATED = Cause(
 def dilated(case: Case) -> Claims:
     """Yield convolutions over a spread input that stay far below the roof of their useful taps."""
     for row, _, part in case.parts():
-        each = part.instruction
-        if each.opcode != "convolution" or not case.slow(row):
+        convolution = part.instruction
+        if convolution.opcode != "convolution" or not case.slow(row):
             continue
-        labels = each.attributes.get("dim_labels", "").partition("->")[2]
-        windows = windows_of(each, sum(label.isdigit() for label in labels))
+        labels = convolution.attributes.get("dim_labels", "").partition("->")[2]
+        windows = windows_of(convolution, sum(label.isdigit() for label in labels))
         # a TPU's compiler writes a batch of matmuls as a spread convolution with that stride
         times = math.prod(w.base for w in windows if w.stride == 1)
         if times > 1:
@@ -308,14 +307,15 @@ def random_numbers(case: Case) -> Claims:
         if within or _DRAWS.search(site.instruction.target):
             loop = (around or site).instruction
             line = row.source or str(source_of(loop.metadata, program.module.frames) or "")
-            yield whole(RANDOM, row, f"{row.what} is part of the generator", line)
+            yield whole(RANDOM, row, f"{row.title} is part of the generator", line)
             continue
         drawing = dict[bool, int]()
         for part in program.instructions(row.name):
-            each = part.instruction
-            if each.opcode in _GENERATORS | ARITHMETIC | TRANSCENDENTAL:
-                drawn = each.opcode in _GENERATORS or bool(_DRAWS.search(each.op_name))
-                drawing[drawn] = drawing.get(drawn, 0) + each.shape.elements
+            instruction = part.instruction
+            generator = instruction.opcode in _GENERATORS
+            if generator or instruction.opcode in ARITHMETIC | TRANSCENDENTAL:
+                drawn = generator or bool(_DRAWS.search(instruction.op_name))
+                drawing[drawn] = drawing.get(drawn, 0) + instruction.shape.elements
         if not drawing.get(True):
             continue
         share = drawing[True] / sum(drawing.values())
@@ -345,8 +345,8 @@ def growing(case: Case) -> Claims:
     lines: dict[tuple[str, str, str], list[tuple[TimedRow, xla.Shape]]] = {}
     for row in case.kernels:
         parts = (part.instruction for part in case.program(row).instructions(row.name))
-        pieces = [each for each in parts if each.opcode in _PIECES]
-        largest = max(pieces, key=lambda each: each.shape.bytes, default=None)
+        pieces = [piece for piece in parts if piece.opcode in _PIECES]
+        largest = max(pieces, key=lambda piece: piece.shape.bytes, default=None)
         read = sum(row.kernel.read.values())  # of any memory
         if largest is not None and 4 * largest.shape.bytes >= read > 0:
             key = row.program, row.source, largest.opcode

@@ -27,7 +27,7 @@ def recomputed(case: Case) -> Claims:
     """Yield kernels that the compiler runs twice, since their results took too much memory."""
     for row in case.kernels:
         if _REMAT.search(row.name):
-            yield whole(RECOMPUTED, row, f"{row.what} runs again, since memory is short")
+            yield whole(RECOMPUTED, row, f"{row.title} runs again, since memory is short")
 
 
 # --- chains ---------------------------------------------------------------------------------------
@@ -50,12 +50,12 @@ def chains(case: Case) -> Claims:
             continue
         if not all(map(_pointwise, readers)):
             continue
-        made = program.sites[row.name].instruction.shape
-        size = float(made.bytes)
+        written = program.sites[row.name].instruction.shape
+        size = float(written.bytes)
         parts = [(row, case.without_bytes(row, written=size))]
         parts += [(reader, case.without_bytes(reader, read=size)) for reader in readers]
-        after = ", ".join(reader.what for reader in readers[:2])
-        evidence = f"{made} is written for {after} to read"
+        after = ", ".join(reader.title for reader in readers[:2])
+        evidence = f"{written} is written for {after} to read"
         yield Claim(UNFUSED, tuple(parts), evidence, source=readers[-1].source or row.source)
 
 
@@ -85,18 +85,19 @@ ATTENTION = Cause(
 def scores(case: Case) -> Claims:
     """Yield matmuls whose result goes through a softmax in memory to another matmul."""
     for row, _, part in case.products():
-        made = results(part.instruction)
+        product = results(part.instruction)
         factors = sum(shape.bytes for shape in part.operands[:2])
-        if not made.elements or made.bytes <= 0.5 * factors:
+        if not product.elements or product.bytes <= 0.5 * factors:
             continue
-        members = _through_softmax(case, row, made.leaves[0].elements)
+        scored = product.leaves[0]
+        members = _through_softmax(case, row, scored.elements)
         parts = []
         for member in members:
-            read, written = _moved(case, member, made.leaves[0].elements, members)
+            read, written = _moved(case, member, scored.elements, members)
             parts.append((member, case.without_bytes(member, read, written)))
         half = any(kind.startswith(("bf16", "f16")) for kind in row.kernel.matrix_types)
         cause = ATTENTION if case.platform == "gpu" and half else SCORES
-        evidence = f"scores {made.leaves[0]} pass through {len(members)} kernels"
+        evidence = f"scores {scored} pass through {len(members)} kernels"
         yield Claim(cause, tuple(parts), evidence)
 
 
@@ -109,15 +110,15 @@ def _through_softmax(case: Case, row: TimedRow, size: int) -> list[TimedRow]:
     members, edge, ends = [row], [row], False
     for _ in range(5):
         following: list[TimedRow] = []
-        for each in edge:
-            if size in _written(program, each) or each is row:
-                following += [r for r in case.readers(each) if r not in members + following]
+        for writer in edge:
+            if size in _written(program, writer) or writer is row:
+                following += [r for r in case.readers(writer) if r not in members + following]
         # the matmuls that end a loss are its gradient's
         ends = ends or any(
-            each.kernel.matrix_types and each.kernel.step != "backward" for each in following
+            reader.kernel.matrix_types and reader.kernel.step != "backward" for reader in following
         )
         members += following
-        edge = [each for each in following if not each.kernel.matrix_types]
+        edge = [reader for reader in following if not reader.kernel.matrix_types]
     touching = [m for m in members if size in _written(program, m) + _read(program, m)]
     # On a TPU its own kernel includes the second matmul; a GPU's so named kernels may be a norm's
     if case.platform == "tpu" and any("softmax" in m.name for m in touching):
@@ -132,9 +133,9 @@ def _sums_exponentials(program: Program, kernel: str, size: int) -> bool:
     The sum of squares of a norm, and the exponential of a gate, are none.
     """
     for part in program.instructions(kernel):
-        each = part.instruction
-        if each.opcode in ("reduce", "reduce-window") and part.operands[0].elements == size:
-            summed = origins(program, kernel, part.where, each.operands[0])
+        reduce = part.instruction
+        if reduce.opcode in ("reduce", "reduce-window") and part.operands[0].elements == size:
+            summed = origins(program, kernel, part.where, reduce.operands[0])
             if first_of(summed, "exponential", PASSED | {"transpose", "select"}) is not None:
                 return True
     return False
@@ -153,7 +154,7 @@ def _moved(
     case: Case, row: TimedRow, size: int, members: Sequence[TimedRow]
 ) -> tuple[float, float]:
     """Return the bytes of score-sized arrays that a kernel reads and writes, per launch."""
-    program, there = case.program(row), row.kernel
+    program, kernel = case.program(row), row.kernel
     names = {member.name for member in members}
     read = sum(
         value.shape.bytes
@@ -162,7 +163,7 @@ def _moved(
     )
     shape = program.sites[row.name].instruction.shape
     written = sum(leaf.bytes for leaf in shape.leaves if leaf.elements == size)
-    return float(min(read, there.read_bytes)), float(min(written, there.written_bytes))
+    return float(min(read, kernel.read_bytes)), float(min(written, kernel.written_bytes))
 
 
 # --- moved by rows --------------------------------------------------------------------------------
@@ -185,15 +186,16 @@ COLLISIONS = Cause(
 def gathers(case: Case) -> Claims:
     """Yield gathers and scatters that take more than twice their roof."""
     for row, _, part in case.parts():
-        each = part.instruction
-        if each.opcode == "sort" and each.op_name.rpartition("/")[2].startswith("scatter"):
-            yield whole(COLLISIONS, row, f"{row.what} brings equal places of a scatter together")
-        if each.opcode not in ("gather", "scatter") or not case.slow(row):
+        moving = part.instruction
+        if moving.opcode == "sort" and moving.op_name.rpartition("/")[2].startswith("scatter"):
+            yield whole(COLLISIONS, row, f"{row.title} brings equal places of a scatter together")
+        if moving.opcode not in ("gather", "scatter") or not case.slow(row):
             continue
-        moved: xla.Shape = part.operands[-1] if each.opcode == "scatter" else each.shape
-        evidence = f"{each.opcode} of {moved} in {part.operands[0]}"
+        scatters = moving.opcode == "scatter"
+        moved: xla.Shape = part.operands[-1] if scatters else moving.shape
+        evidence = f"{moving.opcode} of {moved} in {part.operands[0]}"
         # more values than places: some of them certainly meet
-        crowded = each.opcode == "scatter" and moved.elements > part.operands[0].elements
+        crowded = scatters and moved.elements > part.operands[0].elements
         yield Claim(COLLISIONS if crowded else GATHER, ((row, row.lost),), evidence)
 
 

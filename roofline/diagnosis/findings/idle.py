@@ -36,14 +36,14 @@ def short_kernels(case: Case) -> Claims:
             evidence = f"{row.inside:,.0f} kernels inside a loop take {row.busy * 1e6:,.0f} µs"
             yield Claim(SHORT, ((row, row.lost),), evidence)
     short = [row for row in kernels if row.busy / row.launches < floor]
-    many = sum(row.launches for row in short)
-    if many < _MANY:
+    launches = sum(row.launches for row in short)
+    if launches < _MANY:
         return
-    share = many / sum(row.launches for row in kernels)
+    share = launches / sum(row.launches for row in kernels)
     between = (row for row in case.rows if row.kind == LOOP or row.name == BETWEEN)
     gaps = share * sum(row.seconds for row in between)
     parts = tuple((row, max(row.lost, 0.0)) for row in short)
-    evidence = f"{many:,.0f} launches of less than {floor * 1e6:.0f} µs each"
+    evidence = f"{launches:,.0f} launches of less than {floor * 1e6:.0f} µs each"
     lines = [row.source for row in sorted(short, key=lambda r: -r.launches) if row.source]
     yield Claim(SHORT, parts, evidence, more=gaps, source=lines[0] if lines else "")
 
@@ -138,7 +138,7 @@ def transfers(case: Case) -> Claims:
             by_line.setdefault(row.source, []).append((row, sides))
     for line, found in by_line.items():
         to, back = (si(sum(s[n] * row.launches for row, s in found), "B") for n in (0, 1))
-        evidence = f"{found[0][0].what}: {to} to it, {back} back"
+        evidence = f"{found[0][0].title}: {to} to it, {back} back"
         evidence += "" if case.measured else ", over a link whose rate isn't known, so without time"
         yield Claim(HANDED, tuple((row, row.seconds) for row, _ in found), evidence, source=line)
 

@@ -1,0 +1,99 @@
+"""A compiled program that didn't run, as a case for findings: rows take modelled times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from roofline.diagnosis.ceilings import Ceilings
+from roofline.diagnosis.findings import Case
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import TimedRow, with_program
+from roofline.xla.kernel import CompiledKernel
+from roofline.xla.report import Report
+
+
+class Launch(NamedTuple):
+    """A compiled kernel, the seconds that the call waits for it, and those to expect of it."""
+
+    kernel: CompiledKernel
+    exposed: float
+    expected: float
+
+
+def modelled_case(
+    program: Program, ceilings: Ceilings, floor: float = 0.0, report: Report | None = None
+) -> Case:
+    """Return a program that didn't run as a case for findings: rows take their roofs' times.
+
+    Where the compiler's cycles are longer than the roof they count, as `analyze` prints them.
+    Asynchronous copies and exchanges are assumed to be hidden. With a report, rows take no less
+    than it counts for their kernels and for all together: an exchange takes the time of its links,
+    less the part that other kernels hide. `high` holds the seconds if data choose more bytes.
+    """
+    launches: dict[str, list[Launch]] = {}
+    if report is not None:
+        exposed = report.timeline.exposed
+        for kernel, waited, likely in zip(report.kernels, exposed, report.likely, strict=True):
+            launches.setdefault(kernel.name, []).append(Launch(kernel, waited, likely.good))
+    rows = [_row(name, program, ceilings, floor, launches.get(name, [])) for name in program.rows]
+    # All kernels share one memory: a program takes at least the time of all its bytes, so other
+    # kernels can't hide the bytes of asynchronous copies
+    hidden = math.fsum(row.busy - row.seconds for row in rows if row.kernel.overlaps)
+    if report is not None and report.expected is not None and hidden:
+        least = (report.time_at_roof or 0.0) - math.fsum(row.least or 0.0 for row in rows)
+        expected = report.expected.seconds - math.fsum(row.seconds for row in rows)
+
+        def with_share(row: TimedRow, seconds: float) -> float:
+            return max(seconds, 0.0) / hidden * (row.busy - row.seconds) + row.seconds
+
+        rows = [
+            _exposed(row, with_share(row, expected), with_share(row, least))
+            if row.kernel.overlaps
+            else row
+            for row in rows
+        ]
+    return Case(
+        rows=tuple(rows),
+        programs={program.module.name: program},
+        ceilings=ceilings,
+        platform=program.platform,
+        wall=sum(row.seconds for row in rows) or 1e-12,
+        measured=False,
+    )
+
+
+def _row(
+    name: str,
+    program: Program,
+    ceilings: Ceilings,
+    floor: float,
+    launches: Sequence[Launch],
+) -> TimedRow:
+    kernel = program.rows[name]
+    row = TimedRow(name, launches=float(kernel.launches), program=program.module.name)
+    row = with_program(row, program, ceilings)
+    least = sum(launch.kernel.roof_seconds or 0.0 for launch in launches)
+    most = sum(launch.kernel.most_seconds or 0.0 for launch in launches)
+    limits = dict.fromkeys(launch.kernel.limits for launch in launches if launch.kernel.limits)
+    if kernel.overlaps:
+        exposed = sum(launch.exposed for launch in launches)
+        row = _exposed(row, exposed, exposed)
+    else:
+        reachable = max(row.reachable or 0.0, least)
+        floors = floor * kernel.launches
+        expected = sum(launch.expected for launch in launches) if launches else floors
+        row = replace(row, seconds=max(reachable, expected))
+        if not kernel.untimed:
+            row = replace(row, least=least or row.least, reachable=reachable)
+    busy = max(row.seconds, least)
+    limit = row.limit if kernel.untimed else " or ".join(limits) or row.limit
+    high = busy if math.isinf(most) else max(busy, most)
+    return replace(row, busy=busy, low=busy, high=high, limit=limit)
+
+
+def _exposed(row: TimedRow, seconds: float, least: float) -> TimedRow:
+    """Return a row of an asynchronous copy or exchange for which the call waits so long."""
+    return replace(row, seconds=seconds, least=least, reachable=max(seconds, least))
