@@ -50,20 +50,21 @@ class Protocol:
 
     def times(self, load: Load) -> tuple[float, float]:
         """Return the seconds of a load's steps, and of its bytes."""
-        rate = self.rate
-        if load.to == "one" and self.peer_rate and load.link_bytes < self.peer_limit:
+        rate, latency = self.rate, self.startup + load.steps * self.step
+        if load.to == "peer" and self.peer_rate and load.link_bytes < self.peer_limit:
             rate = min(rate, self.peer_rate)
-        transfer = load.link_bytes / rate + (load.own / self.own_rate if self.own_rate else 0.0)
-        latency = self.startup + load.steps * self.step
-        return latency + (self.exchange if load.to == "each" else 0.0), transfer
+        if load.to == "peers":
+            latency += self.exchange
+        own_share = load.own_share / self.own_rate if self.own_rate else 0.0
+        return latency, load.link_bytes / rate + own_share
 
 
 class Load(NamedTuple):
     """The load of a collective on one network.
 
-    `link_bytes` cross the busiest link one way, in `steps` that follow each other. `own` are the
-    bytes of its own share that a device copies or adds. `to` says how a device sends: the same to
-    "all", different data to "each", or to "one".
+    `link_bytes` cross the busiest link one way, in `steps` that follow each other. `own_share` are
+    the bytes of its own share that a device copies or adds. `to` says how a device sends: the same
+    to "all", different data to its "peers", or to a single "peer".
 
     Examples
     --------
@@ -74,8 +75,8 @@ class Load(NamedTuple):
     algorithm: str
     link_bytes: float
     steps: int
-    own: float = 0.0
-    to: Literal["all", "each", "one"] = "all"
+    own_share: float = 0.0
+    to: Literal["all", "peers", "peer"] = "all"
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,20 +196,19 @@ def axes_of(over: Axis | Iterable[Axis]) -> tuple[Axis, ...]:
     if not isinstance(axes, Iterable) or isinstance(axes, str):
         raise BadType(f"over must be an axis or axes of a topology, got {shown(over)}")
     axes = tuple(axes)
-    for each in axes:
-        if not isinstance(each, Axis):
-            raise BadType(f"over must be an axis or axes of a topology, got {shown(each)}")
     sizes: dict[Axis, int] = {}
-    for each in axes:
-        whole_axis = each.whole or each
-        sizes[whole_axis] = sizes.get(whole_axis, 1) * each.size
-    twice = len({each.name for each in axes}) < len(axes)
+    for axis in axes:
+        if not isinstance(axis, Axis):
+            raise BadType(f"over must be an axis or axes of a topology, got {shown(axis)}")
+        whole_axis = axis.whole or axis
+        sizes[whole_axis] = sizes.get(whole_axis, 1) * axis.size
+    twice = len({axis.name for axis in axes}) < len(axes)
     if twice or any(size > axis.size for axis, size in sizes.items()):
-        raise BadValue(f"give each axis once, got {', '.join(each.name for each in axes)}")
-    return _joined([each for each in axes if each.size > 1])
+        raise BadValue(f"give each axis once, got {', '.join(axis.name for axis in axes)}")
+    return _joined([axis for axis in axes if axis.size > 1])
 
 
-def share_links(one: Iterable[Axis], other: Iterable[Axis]) -> bool:
+def share_links(first: Iterable[Axis], second: Iterable[Axis]) -> bool:
     """Return whether collectives over these axes use the same links.
 
     Examples
@@ -218,7 +218,7 @@ def share_links(one: Iterable[Axis], other: Iterable[Axis]) -> bool:
     >>> share_links(mesh["fsdp"], mesh["tensor"])
     True
     """
-    return not {each.links for each in one}.isdisjoint(each.links for each in other)
+    return not {axis.links for axis in first}.isdisjoint(axis.links for axis in second)
 
 
 def _joined(axes: list[Axis]) -> tuple[Axis, ...]:

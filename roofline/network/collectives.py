@@ -115,9 +115,9 @@ class Transfer:
     Examples
     --------
     >>> from roofline import network, training
-    >>> place = network.topology("v7x", "4x4x4")
-    >>> one = training.step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192).exchanges[0]
-    >>> one.role, one.hidden
+    >>> cube = network.topology("v7x", "4x4x4")
+    >>> step = training.step("llama-3-70b", cube, {"fsdp": 64}, batch=256, seq=8192)
+    >>> step.exchanges[0].role, step.exchanges[0].hidden
     ('fsdp', True)
     """
 
@@ -219,10 +219,10 @@ def all_reduce(
     if algorithm is not None:
         algorithm = name_of("algorithm of all-reduce", algorithm, (*REDUCTIONS, "custom"))
     usual = _timed("all-reduce", nbytes, over, REDUCTIONS.get(algorithm or ""))
-    own = [(each.startup, usual.nbytes / each.rate) for each in _custom(usual.axes)]
-    if algorithm != "custom" or not own or sum(min(own, key=sum)) >= usual.seconds:
+    times = [(kernel.startup, usual.nbytes / kernel.rate) for kernel in _custom(usual.axes)]
+    latency, transfer = min(times, key=sum, default=(math.inf, math.inf))
+    if algorithm != "custom" or latency + transfer >= usual.seconds:
         return usual
-    latency, transfer = min(own, key=sum)
     [phase] = usual.phases
     phase = replace(phase, algorithm="custom", steps=1, latency=latency, transfer=transfer)
     return replace(usual, phases=(phase,))
@@ -257,7 +257,7 @@ def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     def load(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
         link_bytes = max(_crossing(v, axis, n) for axis in axes)
-        return Load("ring", link_bytes, _steps(axes), own=v / n**2, to="each")
+        return Load("ring", link_bytes, _steps(axes), own_share=v / n**2, to="peers")
 
     return _timed("all-to-all", nbytes, over, load)
 
@@ -299,9 +299,9 @@ def permute(nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1) -> Colle
         [axis] = group
         near = min(far, axis.size - far)
         if axis.kind in ("switch", "mesh"):
-            return Load("ring", v, 1, to="one")
+            return Load("ring", v, 1, to="peer")
         steps = near if axis.kind == "ring" else max(far, axis.size - far)
-        return Load("ring", near * v * axis.stride, steps * axis.stride, to="one")
+        return Load("ring", near * v * axis.stride, steps * axis.stride, to="peer")
 
     return _timed("permute", nbytes, axes, load)
 
@@ -324,16 +324,13 @@ def send(nbytes: Any, over: Axis) -> Collective:
     Examples
     --------
     >>> from roofline.network import topology
-    >>> one = send(2 * 8 * 128 * 8192, topology("v5e", "4x4")["x"][0])
-    >>> f"{one.latency * 1e6:.0f} µs, then {one.transfer * 1e6:.0f} µs"
+    >>> sent = send(2 * 8 * 128 * 8192, topology("v5e", "4x4")["x"][0])
+    >>> f"{sent.latency * 1e6:.0f} µs, then {sent.transfer * 1e6:.0f} µs"
     '1 µs, then 336 µs'
     """
     steps = 1 if over.kind in ("switch", "mesh") else over.stride
 
-    def load(v: float, axes: tuple[Axis, ...]) -> Load:
-        return Load("ring", v, steps, to="one")
-
-    return _timed("send", nbytes, over, load)
+    return _timed("send", nbytes, over, lambda v, axes: Load("ring", v, steps, to="peer"))
 
 
 def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
@@ -355,20 +352,20 @@ def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     Examples
     --------
     >>> from roofline.network import topology
-    >>> found = lines(topology("h100", 8, ceilings="reached").fast)
-    >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / each:.0f} GB/s" for start, each in found]
+    >>> small, large = lines(topology("h100", 8, ceilings="reached").fast)
+    >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / slope:.0f} GB/s" for start, slope in (small, large)]
     ['3.2 µs + V / 44 GB/s', '8.1 µs + V / 194 GB/s']
     """
     axes = axes_of(over)
     networks = {axis.network for axis in axes}
     if len(networks) > 1:
         raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
-    costs = {(each.startup, 1 / each.rate) for each in _custom(axes)}
+    costs = {(kernel.startup, 1 / kernel.rate) for kernel in _custom(axes)}
     for protocol in axes[0].protocols if axes else ():
         alone = [replace(axis, protocols=(protocol,), whole=None) for axis in axes]
         for load in _usual(axes[0].network, axes):
-            one = _timed("all-reduce", 1, alone, load)
-            costs.add((one.latency, one.transfer))
+            byte = _timed("all-reduce", 1, alone, load)
+            costs.add((byte.latency, byte.transfer))
 
     def beaten(cost: tuple[float, float]) -> bool:
         others = costs - {cost}
@@ -377,8 +374,8 @@ def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     return sorted(cost for cost in costs if not beaten(cost))
 
 
-def distinct(places: float, copies: float) -> float:
-    """Return the expected number of distinct places hit by k random copies: n (1 − (1 − 1/n)ᵏ).
+def distinct(devices: float, copies: float) -> float:
+    """Return the expected number of distinct devices hit by k random copies: n (1 − (1 − 1/n)ᵏ).
 
     For instance the number of chips that a token with k experts is sent to.
 
@@ -387,7 +384,7 @@ def distinct(places: float, copies: float) -> float:
     >>> round(distinct(4, 8), 2)
     3.6
     """
-    return places * (1 - math.pow(1 - 1 / places, copies))
+    return devices * (1 - math.pow(1 - 1 / devices, copies))
 
 
 def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective, ...]:
@@ -409,22 +406,22 @@ def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective
     Examples
     --------
     >>> from roofline.network import topology
-    >>> [round(each.link_bytes, 2) for each in copies(1, 8, topology("b200", 32).axes)]
+    >>> [round(sent.link_bytes, 2) for sent in copies(1, 8, topology("b200", 32).axes)]
     [2.7, 4.25]
     """
-    axes = sorted(axes_of(over), key=lambda each: each.links)
+    axes = sorted(axes_of(over), key=lambda axis: axis.links)
     hosts = math.prod(axis.size for axis in axes if axis.network in OUTER)
-    found = []
-    for _, group in groupby(axes, key=lambda each: each.links):
+    gathers = []
+    for _, group in groupby(axes, key=lambda axis: axis.links):
         parts = tuple(group)
         n = _size(parts)
-        met = distinct(n, active)
+        reached = distinct(n, active)
         if parts[0].network not in OUTER:
-            own = distinct(hosts * n, active) / hosts
-            others = (hosts - 1) * (own - distinct(hosts, active) / hosts)
-            met = own + others / (1 - 1 / n)
-        found.append(all_gather(nbytes * met, parts))
-    return tuple(found)
+            of_a_host = distinct(hosts * n, active) / hosts
+            from_others = (hosts - 1) * (of_a_host - distinct(hosts, active) / hosts)
+            reached = of_a_host + from_others / (1 - 1 / n)
+        gathers.append(all_gather(nbytes * reached, parts))
+    return tuple(gathers)
 
 
 def least_busy(transfers: Iterable[Transfer]) -> float:
@@ -442,11 +439,11 @@ def least_busy(transfers: Iterable[Transfer]) -> float:
     --------
     >>> from roofline.network import topology
     >>> x, y = topology("v5e", "16x16").axes
-    >>> one, both = (Transfer("", "", 1, all_gather(1e9, over)) for over in ([x], [x, y]))
-    >>> alone = one.collective.transfer, both.collective.transfer
-    >>> seconds = *alone, least_busy([one, both])
-    >>> ", ".join(f"{1e3 * each:.1f} ms" for each in seconds)
-    '9.4 ms, 5.0 ms, 9.7 ms'
+    >>> gathers = [Transfer("", "", 1, all_gather(1e9, axes)) for axes in ([x], [x, y])]
+    >>> [f"{1e3 * gather.collective.transfer:.1f} ms" for gather in gathers]
+    ['9.4 ms', '5.0 ms']
+    >>> f"{1e3 * least_busy(gathers):.1f} ms"
+    '9.7 ms'
     """
     loads = [
         (lanes_of(phase.axes), transfer.count * phase.transfer)
@@ -524,7 +521,7 @@ def lanes_of(axes: Iterable[Axis]) -> dict[str, float]:
 
 def _passed_on(v: float, axes: tuple[Axis, ...]) -> Load:
     """Return the load of shards passed around until all devices have them, the own one copied."""
-    return Load("ring", _gathered(v, axes), _steps(axes), own=v / _size(axes))
+    return Load("ring", _gathered(v, axes), _steps(axes), own_share=v / _size(axes))
 
 
 def _steps(axes: tuple[Axis, ...]) -> int:
@@ -544,12 +541,12 @@ def _tree(v: float, axes: tuple[Axis, ...]) -> Load:
 def _one_shot(v: float, axes: tuple[Axis, ...]) -> Load:
     n = _size(axes)
     steps = 1 if _switched(axes) else _steps(axes)
-    return Load("one-shot", _gathered(n * v, axes), steps, own=n * v)
+    return Load("one-shot", _gathered(n * v, axes), steps, own_share=n * v)
 
 
 def _two_shot(v: float, axes: tuple[Axis, ...]) -> Load:
     steps = 2 if _switched(axes) else 2 * _steps(axes)
-    return Load("two-shot", 2 * _gathered(v, axes), steps, own=v + v / _size(axes))
+    return Load("two-shot", 2 * _gathered(v, axes), steps, own_share=v + v / _size(axes))
 
 
 def _nvls(v: float, axes: tuple[Axis, ...]) -> Load:
@@ -592,21 +589,21 @@ def _timed(kind: str, nbytes: Any, over: Axis | Iterable[Axis], load: LoadOf | N
     v, axes = single("nbytes", nbytes), axes_of(over)
     phases = []
     inside = 1
-    for network, group in groupby(_inside_out(axes), key=lambda each: each.network):
+    for network, group in groupby(_inside_out(axes), key=lambda axis: axis.network):
         members = tuple(group)
         part = v if kind in ("permute", "send") else v / inside
         if kind == "all-to-all":  # each group exchanges the whole share of its devices
             part = v * _size(members) / _size(axes)
-        ways = [load] if load else _usual(network, members)
-        found = [_phase(network, members, way(part, members)) for way in ways]
-        phases.append(min(found, key=lambda phase: phase.latency + phase.transfer))
+        loads = [load] if load else _usual(network, members)
+        candidates = [_phase(network, members, load_of(part, members)) for load_of in loads]
+        phases.append(min(candidates, key=lambda phase: phase.latency + phase.transfer))
         inside *= _size(members)
     return Collective(kind, v, axes, tuple(phases))
 
 
 def _inside_out(axes: tuple[Axis, ...]) -> list[Axis]:
     """Return axes by network, the fast ones inside first."""
-    return sorted(axes, key=lambda each: (each.network in OUTER, each.network != "core"))
+    return sorted(axes, key=lambda axis: (axis.network in OUTER, axis.network != "core"))
 
 
 def _usual(network: str, axes: tuple[Axis, ...]) -> list[LoadOf]:

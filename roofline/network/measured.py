@@ -19,10 +19,16 @@ MOST_DEVICES = 8
 """The most GPUs of one host among which collectives were measured."""
 SAME_GPU = {"gb300": "b300"}
 """Chips without measured kernels, each with the chip whose laws predict its whole steps."""
-COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
+COLLECTIVES = {
+    "all-gather": "all_gather",
+    "reduce-scatter": "reduce_scatter",
+    "all-reduce": "all_reduce",
+    "all-to-all": "alltoall",
+}
+"""Collectives that were measured, and their names in the tables."""
 
 
-def by_law(one: Collective, chip: Chip) -> Collective:
+def by_law(collective: Collective, chip: Chip) -> Collective:
     """Return a collective with the law's seconds for its part over the links of one host.
 
     Collectives without a law are unchanged: other networks and algorithms, over `MOST_DEVICES`.
@@ -30,14 +36,14 @@ def by_law(one: Collective, chip: Chip) -> Collective:
     Examples
     --------
     >>> from roofline.network import all_reduce, topology
-    >>> place = topology("h100", 8, ceilings="reached")
-    >>> small = all_reduce(2**13, place.fast)
-    >>> by_law(small, place.chip).seconds < 0.7 * small.seconds
+    >>> host = topology("h100", 8, ceilings="reached")
+    >>> small = all_reduce(2**13, host.fast)
+    >>> by_law(small, host.chip).seconds < 0.7 * small.seconds
     True
     """
 
     def phase_by_law(phase: Phase) -> Phase:
-        law = law_of_exchange(one.kind, chip)
+        law = law_of_exchange(collective.kind, chip)
         (axis, *more) = phase.axes
         ring = phase.network == "nvlink" and phase.algorithm == "ring" and not more
         if law is None or not ring or axis.size > MOST_DEVICES:
@@ -46,13 +52,13 @@ def by_law(one: Collective, chip: Chip) -> Collective:
         transfer = exchange_seconds(law, chip, phase.link_bytes, axis.size) - latency
         return replace(phase, latency=latency, transfer=transfer)
 
-    return replace(one, phases=tuple(map(phase_by_law, one.phases)))
+    return replace(collective, phases=tuple(map(phase_by_law, collective.phases)))
 
 
 def law_of_exchange(kind: str, chip: Chip) -> Law | None:
     """Return the law of a collective over the links of one host; None where none was fitted."""
-    on = {law.chip: law for law in laws_of(kind) if law.dtype == "fp16"}
-    return on.get(SAME_GPU.get(chip.key, chip.key))
+    laws = {law.chip: law for law in laws_of(kind) if law.dtype == "fp16"}
+    return laws.get(SAME_GPU.get(chip.key, chip.key))
 
 
 def exchange_seconds(law: Law, chip: Chip, link_bytes: float, devices: int) -> float:
@@ -64,34 +70,22 @@ def exchange_seconds(law: Law, chip: Chip, link_bytes: float, devices: int) -> f
 def exchange_beside(
     kind: str, size: float, devices: int, chip: str | Chip, seconds: float
 ) -> str | None:
-    """Return a line on measured collectives of about these bytes over as many GPUs, if there are.
+    """Return a line on measured collectives of about `size` bytes over as many GPUs of a host.
 
-    Parameters
-    ----------
-    kind : str
-        "all-reduce", "all-gather", …
-    size : float
-        Bytes of the whole array.
-    devices : int
-        GPUs of one host.
-    chip : str or Chip
-        As in `typical`.
-    seconds : float
-        Time of the one that they are held against.
+    `size` is that of the whole array, and `seconds` the time that they are held against. None if
+    there are none.
     """
-    found = []
-    for family, whose in (
-        ("collective", "NCCL"),
-        ("custom_all_reduce", "a serving library's own kernel"),
-    ):
+    measured = []
+    families = {"collective": "NCCL", "custom_all_reduce": "a serving library's own kernel"}
+    for family, library in families.items():
         sizes, times = _exchanges(family, kind, devices, chip)
         if len(sizes) and sizes.min() <= size <= sizes.max():
             middle = np.exp(np.interp(np.log(size), np.log(sizes), np.log(times)))
-            found.append(f"{si(float(middle), 's')} by {whose}")
-    if not found:
+            measured.append(f"{si(float(middle), 's')} by {library}")
+    if not measured:
         return None
-    measured = f"measured {kind}s of {si(size, 'B')} over {devices} GPUs take {', '.join(found)}"
-    return f"{measured}; this one moves bytes for {si(seconds, 's')}"
+    others = f"measured {kind}s of {si(size, 'B')} over {devices} GPUs take {', '.join(measured)}"
+    return f"{others}; this one moves bytes for {si(seconds, 's')}"
 
 
 def best_exchange(kind: str, devices: int, chip: str | Chip) -> float | None:
@@ -111,15 +105,7 @@ def _exchanges(family: str, kind: str, devices: int, chip: str | Chip) -> tuple[
     except UnknownName:
         return np.empty(0), np.empty(0)
     rows = group(family, key, "fp16" if family == "collective" else "bf16")
-    wanted = (rows["op"] == _TABLED.get(kind, "")) & (rows["gpus"] == devices)
+    wanted = (rows["op"] == COLLECTIVES.get(kind)) & (rows["gpus"] == devices)
     sizes, times = (rows[name][wanted].astype(float) for name in ("bytes", "seconds"))
     order = np.argsort(sizes)
     return sizes[order], times[order]
-
-
-_TABLED = {
-    "all-reduce": "all_reduce",
-    "all-gather": "all_gather",
-    "reduce-scatter": "reduce_scatter",
-    "all-to-all": "alltoall",
-}

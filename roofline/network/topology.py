@@ -130,18 +130,15 @@ class Topology(Facts):
         """
         if not isinstance(axes, Mapping) or not axes:
             raise BadType(f"a mesh must be a mapping of axes to sizes or names, got {shown(axes)}")
-        if all(isinstance(value, int | float) for value in axes.values()):
-            sizes = {name: whole(f"size of {name}", value) for name, value in axes.items()}
-            return _laid_out(sizes, self)
-        laid = {
-            name: tuple(
-                each if isinstance(each, Axis) else self[each][0]
-                for each in ((value,) if isinstance(value, (str, Axis)) else value)
-            )
-            for name, value in axes.items()
-        }
-        axes_of(axis for group in laid.values() for axis in group)
-        return laid
+        if all(isinstance(size, int | float) for size in axes.values()):
+            sizes = {name: whole(f"size of {name}", size) for name, size in axes.items()}
+            return _lay_out(sizes, self)
+        mesh: dict[str, tuple[Axis, ...]] = {}
+        for name, over in axes.items():
+            names = (over,) if isinstance(over, (str, Axis)) else over
+            mesh[name] = tuple(axis if isinstance(axis, Axis) else self[axis][0] for axis in names)
+        axes_of(axis for group in mesh.values() for axis in group)
+        return mesh
 
     def mesh_of_roles(
         self, mesh: Any, roles: Sequence[str], most: Mapping[str, tuple[int, str]], model: str
@@ -167,8 +164,8 @@ class Topology(Facts):
         if not isinstance(mesh, Mapping):
             raise BadType(f"mesh must be a mapping of roles to sizes or axes, got {shown(mesh)}")
         asked = {name_of("role of a mesh axis", role, roles): size for role, size in mesh.items()}
-        laid = self.mesh({role: asked[role] for role in roles if role in asked})
-        size = {role: math.prod(axis.size for axis in axes) for role, axes in laid.items()}
+        axes = self.mesh({role: asked[role] for role in roles if role in asked})
+        size = {role: math.prod(axis.size for axis in over) for role, over in axes.items()}
         if math.prod(size.values()) != self.members:
             raise BadValue(f"the mesh must use all {self.members} members of {self!r}")
         for role, (largest, parts) in most.items():
@@ -176,7 +173,7 @@ class Topology(Facts):
                 raise BadValue(
                     f"{role} parallelism over {size[role]} devices: {model} has {largest} {parts}"
                 )
-        return laid
+        return axes
 
 
 def topology(
@@ -258,7 +255,9 @@ def topology(
         for name, size, kind in zip(names, sizes, kinds, strict=False)
     ]
     if outer > 1:
-        axes.append(_outer_axis(device, wiring, outer, ceilings))
+        link = wiring["outer"]
+        between = _protocols(device, link, ceilings, "switch")
+        axes.append(Axis(link, outer, "switch", link, between))
     if inside > 1:
         axes.append(Axis("core", inside, "switch", "core", (Protocol(math.inf),)))
     return Topology(device, sizes, tuple(axes), ceilings)
@@ -328,11 +327,6 @@ def _domains(chips: int, most: int) -> int:
     )
 
 
-def _outer_axis(chip: Chip, wiring: Mapping[str, Any], size: int, ceilings: str) -> Axis:
-    link = wiring["outer"]
-    return Axis(link, size, "switch", link, _protocols(chip, link, ceilings, "switch"))
-
-
 def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protocol, ...]:
     """Return the protocols of a link of a chip."""
     wire = chip.links[link]
@@ -341,31 +335,31 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
     reached = _data()["reached"].get(link) if ceilings == "reached" else None
     if reached is None:
         return (Protocol(rate, hop),)
-    begin = _data()["reached"]["startup"]
+    startup = _data()["reached"]["startup"]
     if "small_rate" not in reached:
-        return (Protocol(rate * reached["efficiency"], hop, begin),)
+        return (Protocol(rate * reached["efficiency"], hop, startup),)
     library = _data()["published"][link]
-    own = {"startup": begin, **reached, **library, **library.get(chip.key, {})}
-    exchange, later = (reached[f"{load}_startup"] - begin for load in ("exchange", "bulk"))
-    large = rate * own["efficiency"]
-    few = own["small_rate"] / (float(chip_of("h100").links[link]) * library["efficiency"])
-    share = chip.roofline(chip.half).bandwidth * own["own_share"]
-    small = Protocol(min(large, own["small_rate"]), own["step"], own["startup"], exchange)
-    bulk = Protocol(large, own["bulk_step"], own["startup"] + later, exchange, own_rate=share)
+    known = {"startup": startup, **reached, **library, **library.get(chip.key, {})}
+    exchange, later = (reached[f"{load}_startup"] - startup for load in ("exchange", "bulk"))
+    large, begin = rate * known["efficiency"], known["startup"]
+    own_rate = chip.roofline(chip.half).bandwidth * known["own_share"]
+    small = Protocol(min(large, known["small_rate"]), known["step"], begin, exchange)
+    bulk = Protocol(large, known["bulk_step"], begin + later, exchange, own_rate=own_rate)
+    # the share of channels that go to one peer
+    few = known["small_rate"] / (float(chip_of("h100").links[link]) * library["efficiency"])
     return tuple(
-        replace(each, peer_rate=few * each.rate, peer_limit=own["peer_limit"])
-        for each in (small, bulk)
+        replace(protocol, peer_rate=few * protocol.rate, peer_limit=known["peer_limit"])
+        for protocol in (small, bulk)
     )
 
 
 def _custom(chip: Chip) -> dict[int, tuple[Protocol, ...]]:
     """Return the measured all-reduces of serving libraries, by number of GPUs."""
-    found = _data()["custom"].get(chip.key, {}).items()
-
-    def protocols(own: Any) -> tuple[Protocol, ...]:
-        return tuple(Protocol(rate, 0.0, begin) for begin, rate in own)
-
-    return {int(n): protocols(own) for n, own in found}
+    measured = _data()["custom"].get(chip.key, {})
+    return {
+        int(gpus): tuple(Protocol(rate, startup=startup) for startup, rate in lines)
+        for gpus, lines in measured.items()
+    }
 
 
 def _torus_shape(shape: Any, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...]:
@@ -410,42 +404,41 @@ def _torus_kinds(sizes: tuple[int, ...], wrap: str) -> list[Kind]:
     return ["ring" if n == int(wrap) else "line" for n in sizes]
 
 
-def _laid_out(sizes: Mapping[str, int], on: Topology) -> dict[str, tuple[Axis, ...]]:
+def _lay_out(sizes: dict[str, int], on: Topology) -> dict[str, tuple[Axis, ...]]:
     """Return the network's axes, or parts of them, for each logical axis."""
     total = math.prod(sizes.values())
     if total != on.members:
-        raise BadValue(f"the mesh {dict(sizes)} has {total} members, the topology has {on.members}")
-    free = sorted(on.axes, key=lambda each: each.network != "core")
-    laid: dict[str, tuple[Axis, ...]] = {}
-    for name, size in reversed(list(sizes.items())):
-        laid[name] = _allocate(size, free)
-    return {name: laid[name] for name in sizes}
+        raise BadValue(f"the mesh {sizes} has {total} members, the topology has {on.members}")
+    free = sorted(on.axes, key=lambda axis: axis.network != "core")
+    axes = {name: _allocate(size, free) for name, size in reversed(sizes.items())}
+    return {name: axes[name] for name in sizes}
 
 
 def _allocate(size: int, free: list[Axis]) -> tuple[Axis, ...]:
     """Take `size` devices out of `free`: as many as possible inside a slice or a host."""
-    fast = [each for each in free if each.network not in OUTER]
-    inside = math.gcd(size, math.prod(each.size for each in fast))
-    ways = [
-        way for way in product(*(_divisors(each.size) for each in fast)) if math.prod(way) == inside
-    ]
-    widest = max(ways, key=lambda way: _width(fast, way))
-    best = dict(zip(fast, widest, strict=True))
+    fast = [axis for axis in free if axis.network not in OUTER]
+    inside = math.gcd(size, math.prod(axis.size for axis in fast))
+    tiles = product(*(_divisors(axis.size) for axis in fast))
+    widest = max(
+        (tile for tile in tiles if math.prod(tile) == inside),
+        key=lambda tile: _width(fast, tile),
+    )
+    sizes = dict(zip(fast, widest, strict=True))
     taken: list[Axis] = []
-    for at, each in reversed(list(enumerate(free))):
-        part = best.get(each, size // inside)
+    for at, axis in reversed(list(enumerate(free))):
+        part = sizes.get(axis, size // inside)
         if part > 1:
-            taken.insert(0, each.inner(part))
-            free[at : at + 1] = [] if part == each.size else [each.outer(each.size // part)]
+            taken.insert(0, axis.inner(part))
+            free[at : at + 1] = [] if part == axis.size else [axis.outer(axis.size // part)]
     return tuple(taken)
 
 
-def _width(axes: Iterable[Axis], way: Iterable[int]) -> tuple[Any, ...]:
+def _width(axes: Iterable[Axis], tile: tuple[int, ...]) -> tuple[bool, float, int, tuple[int, ...]]:
     """Return a group's sort key: whole axes, then many links, then few steps."""
-    parts = [each.inner(size) for each, size in zip(axes, way, strict=True) if size > 1]
-    whole_axes = all(size in (1, each.size) for each, size in zip(axes, way, strict=True))
+    parts = [axis.inner(size) for axis, size in zip(axes, tile, strict=True) if size > 1]
+    whole_axes = all(size in (1, axis.size) for axis, size in zip(axes, tile, strict=True))
     lanes = sum(math.inf if part.network == "core" else part.lanes for part in parts)
-    return whole_axes, lanes, -sum(part.steps for part in parts), tuple(way)
+    return whole_axes, lanes, -sum(part.steps for part in parts), tile
 
 
 def _divisors(size: int) -> list[int]:

@@ -30,20 +30,20 @@ def groups(s: ServingSetting) -> list[Job]:
     """Return the kernels of one device by kind, all layers together."""
     model, tokens = s.model, s.group_tokens
     mixing, dense = model.mixing / s.widths, model.dense / s.widths
-    found = [_matmuls(s, "attention's projections", s.projections, mixing, tokens), _attention(s)]
+    jobs = [_matmuls(s, "attention's projections", s.projections, mixing, tokens), _attention(s)]
     if model.state_layers:
-        found.append(_states(s))
+        jobs.append(_states(s))
     if dense:
-        found.append(_matmuls(s, "feed-forward", s.weights, dense, tokens))
+        jobs.append(_matmuls(s, "feed-forward", s.weights, dense, tokens))
     if model.experts:
         used = model.expert_layers * model.expert_parameters(active=True) / s.widths
         chosen = s.tokens / s.size("data", "expert")
-        found.append(_matmuls(s, "experts", s.experts, used, chosen, _experts_read(s)))
+        jobs.append(_matmuls(s, "experts", s.experts, used, chosen, _experts_read(s)))
     ends = tokens if s.phase == "decode" else s.sequences("data", "expert")
     flops = 2 * model.vocabulary * model.d_model / s.widths * ends
     read = model.vocabulary * model.d_model / s.widths * width(s.vocabulary)
-    found.append(_group("vocabulary", "W", read, flops, s.half))
-    return found
+    jobs.append(_group("vocabulary", "W", read, flops, s.half))
+    return jobs
 
 
 def _matmuls(
@@ -129,24 +129,23 @@ def exchanges(s: ServingSetting) -> Iterator[Transfer]:
 
 def _of_caches(s: ServingSetting) -> Iterator[Transfer]:
     """Yield the exchanges that follow from splitting the cache differently from the matrices."""
-    layers, left = s.cached_layers, s.group_tokens / s.size("tensor")
+    layers, tokens = s.cached_layers, s.group_tokens / s.size("tensor")
     if not layers:
         return
     cached = s.model.mixers(lambda mixer: mixer.cache_width) / layers
     by_batch, by_position = (s.mesh.get(role, ()) for role in ("batch", "context"))
     if s.phase == "prefill":
         if s.size("batch", "context") > 1:
-            moved = left * cached * width(s.cache)
-            found = network.all_to_all(moved, (*by_position, *by_batch))
-            yield Transfer("context", "new keys and values to their place", layers, found)
+            nbytes = tokens * cached * width(s.cache)
+            moved = network.all_to_all(nbytes, (*by_position, *by_batch))
+            yield Transfer("context", "new keys and values to their place", layers, moved)
         return
     if s.size("batch") > 1:
-        both = (s.attended + cached) * 2  # bytes, there and back
-        moved = left * both / s.size("context") / 2
-        found = network.all_to_all(moved, by_batch)
-        yield Transfer("batch", "queries to their sequence's cache and back", 2 * layers, found)
+        nbytes = tokens * (s.attended + cached) / s.size("context")  # two each, half of them a way
+        moved = network.all_to_all(nbytes, by_batch)
+        yield Transfer("batch", "queries to their sequence's cache and back", 2 * layers, moved)
     if s.size("context") > 1:
         # queries are gathered, partial results are scattered with their maximum and sum
-        one_way = s.attended / 2 + 2 * s.model.heads
-        found = network.all_reduce(left / s.size("batch") * one_way * 2, by_position)
-        yield Transfer("context", "parts of attention", layers, found)
+        elements = s.attended / 2 + 2 * s.model.heads
+        moved = network.all_reduce(tokens / s.size("batch") * elements * 2, by_position)
+        yield Transfer("context", "parts of attention", layers, moved)

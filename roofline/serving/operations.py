@@ -72,7 +72,7 @@ def _staying(chosen: list[Job], setting: ServingSetting) -> list[Job]:
         onward=[tensor for tensor in HANDED_ON if tensor in made],
         travels=[t for job in chosen for t in (*job.work.reads, *job.work.writes) if stored(t)],
     )
-    return [job._replace(work=each) for job, each in zip(chosen, works, strict=True)]
+    return [job._replace(work=stays) for job, stays in zip(chosen, works, strict=True)]
 
 
 def stored(tensor: str) -> bool:

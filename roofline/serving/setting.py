@@ -271,8 +271,8 @@ class ServingSetting(Fields):
 
         def elements(mixer: Mixer) -> float:
             kept = mixer.cache_width * mixer.kept(self.context)
-            many = max(1.0, self.size("tensor") / mixer.kv_heads) if copies else 1.0
-            return many * (mixer.read(self.context) if read else kept)
+            times = max(1.0, self.size("tensor") / mixer.kv_heads) if copies else 1.0
+            return times * (mixer.read(self.context) if read else kept)
 
         return float(self.model.mixers(elements))
 

@@ -36,9 +36,6 @@ def speculative(
 ) -> Speculation:
     """Return a round of speculative decoding: L draft steps, then one target step on all tokens.
 
-    The result has `tokens`, the mean number of tokens per sequence and round, `seconds`, the time
-    of a round, and `time_per_token`, their quotient.
-
     Parameters
     ----------
     target, draft : ServingStep
@@ -62,9 +59,9 @@ def speculative(
     --------
     >>> from roofline import network
     >>> from roofline.serving import step
-    >>> place = network.topology("v5e", "4x4")
-    >>> large = step("llama-3-70b", place)
-    >>> small = step("llama-3-8b", place)
+    >>> slice_ = network.topology("v5e", "4x4")
+    >>> large = step("llama-3-70b", slice_)
+    >>> small = step("llama-3-8b", slice_)
     >>> round(speculative(large, small, draft_tokens=4, acceptance=0.8).tokens, 2)
     3.36
     """
@@ -72,8 +69,8 @@ def speculative(
     rate = single("acceptance", acceptance, zero=True)
     if rate > 1:
         raise BadValue(f"acceptance must be from 0 to 1, got {shown(acceptance)}")
-    one, other = target.setting, draft.setting
-    if {one.phase, other.phase} != {"decode"} or one.batch != other.batch:
+    asked = {(step.setting.phase, step.setting.batch) for step in (target, draft)}
+    if asked != {("decode", target.setting.batch)}:
         raise BadValue("target and draft must be decode steps of the same batch")
     tokens = length + 1.0 if rate == 1 else (1 - rate ** (length + 1)) / (1 - rate)
     return Speculation(tokens, length * draft.seconds + target.but(new=length + 1).seconds)

@@ -182,10 +182,10 @@ class ServingStep(Facts):
         are of one run, `total` of all. `law`, if there is one, replaces the roof's time.
         """
         s = self.setting
-        found = jobs(s) if s.by_kernel else groups(s)
+        counted = jobs(s) if s.by_kernel else groups(s)
         roofs = {
             dtype: s.chip.roofline(dtype, reached=s.reached)
-            for dtype in {job.work.dtype for job in found}
+            for dtype in {job.work.dtype for job in counted}
         }
         if not s.floor:
             roofs = {dtype: roof.without_floor() for dtype, roof in roofs.items()}
@@ -197,7 +197,7 @@ class ServingStep(Facts):
                 job.ops,
                 law_of(job.work, s.chip) if s.law else None,
             )
-            for job in found
+            for job in counted
         )
 
     @cached_property
@@ -222,11 +222,12 @@ class ServingStep(Facts):
     def exchanges(self) -> tuple[Transfer, ...]:
         """The exchanges between devices – each has `role`, `purpose`, `count`, `collective`."""
         s = self.setting
-        found = tuple(exchanges(s))
+        transfers = tuple(exchanges(s))
         if not s.law:
-            return found
+            return transfers
         return tuple(
-            replace(transfer, collective=by_law(transfer.collective, s.chip)) for transfer in found
+            replace(transfer, collective=by_law(transfer.collective, s.chip))
+            for transfer in transfers
         )
 
     @property
@@ -361,16 +362,16 @@ class ServingStep(Facts):
         s = self.setting
         types = ("fp8" if "fp8" in s.chip.matrix else "int8", "int4")
 
-        def at_most(own: str) -> list[str]:
-            return [own, *(other for other in types if BITS[other] < BITS[own])]
+        def at_most(dtype: str) -> list[str]:
+            return [dtype, *(narrow for narrow in types if BITS[narrow] < BITS[dtype])]
 
         narrowed = [
             self if weights == s.weights else self.but(weights=weights, activations=s.chip.half)
             for weights in at_most(s.weights)
         ]
-        narrowed = [one.but(cache=cache) for one in narrowed for cache in at_most(s.cache)][1:]
-        narrowed.sort(key=lambda one: -BITS[one.setting.weights] - BITS[one.setting.cache])
-        return [one for one in narrowed if one.fits]
+        narrowed = [step.but(cache=cache) for step in narrowed for cache in at_most(s.cache)][1:]
+        narrowed.sort(key=lambda step: -BITS[step.setting.weights] - BITS[step.setting.cache])
+        return [step for step in narrowed if step.fits]
 
 
 def step(
@@ -517,7 +518,7 @@ def step(
     setting = ServingSetting(
         model=decoder,
         topology=topology,
-        mesh={} if mesh is None else _laid(mesh, decoder, topology),
+        mesh={} if mesh is None else _axes_of_roles(mesh, decoder, topology),
         by_kernel=by_kernel,
         phase=name_of("phase", phase, PHASES),
         batch=whole("batch", batch),
@@ -551,7 +552,7 @@ def _refuse_kernels_only(s: ServingSetting, chips: Any, reached: bool) -> None:
         raise BadValue("reached=True is for one chip: give network.topology(…, ceilings='reached')")
 
 
-def _laid(mesh: Any, model: Decoder, topology: Topology) -> dict[str, tuple[Axis, ...]]:
+def _axes_of_roles(mesh: Any, model: Decoder, topology: Topology) -> dict[str, tuple[Axis, ...]]:
     """Return the axes of each role; raise as `step`."""
     experts = model.experts.count if model.experts else 1
     most = {"tensor": (model.heads, "heads"), "expert": (experts, "experts")}
@@ -563,16 +564,16 @@ def _fastest(s: ServingSetting) -> ServingStep:
 
     A layout gives each of `ROLES` a whole number of devices.
     """
-    members, found = s.topology.members, []
+    members, steps = s.topology.members, []
     divisors = [n for n in range(1, members + 1) if members % n == 0]
     for sizes in product(divisors, repeat=len(ROLES)):
         if math.prod(sizes) == members:
             mesh = {role: n for role, n in zip(ROLES, sizes, strict=True) if n > 1}
             with suppress(BadValue):
-                laid = _laid(mesh or {"tensor": 1}, s.model, s.topology)
-                found.append(ServingStep(replace(s, mesh=laid)))
+                axes = _axes_of_roles(mesh or {"tensor": 1}, s.model, s.topology)
+                steps.append(ServingStep(replace(s, mesh=axes)))
     return min(
-        found,
+        steps,
         key=lambda step: (not step.fits, step.seconds if step.fits else 0.0, step.memory.total),
     )
 
@@ -630,10 +631,10 @@ def best_batch(
     if "batch" in setting:
         raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")
     limit = single("latency", latency)
-    one = step(model, hardware, **setting)
-    most = one.largest_batch()
-    batch = _largest(lambda n: limit - one.but(batch=n).seconds, most)
-    return one.but(batch=batch) if batch else None
+    single_batch = step(model, hardware, **setting)
+    most = single_batch.largest_batch()
+    batch = _largest(lambda n: limit - single_batch.but(batch=n).seconds, most)
+    return single_batch.but(batch=batch) if batch else None
 
 
 def frontier(
@@ -663,17 +664,17 @@ def frontier(
 
     Examples
     --------
-    >>> one = step("llama-3-8b", network.topology("v5e", "4x2"), batch=1)
-    >>> [each.setting.batch for each in frontier(one, [1, 8, 64])]
+    >>> first = step("llama-3-8b", network.topology("v5e", "4x2"), batch=1)
+    >>> [step.setting.batch for step in frontier(first, [1, 8, 64])]
     [1, 8, 64]
     """
     limit = math.inf if latency is None else single("latency", latency)
     kept: list[ServingStep] = []
     for batch in sorted({whole("batch", n) for n in batches}):
-        one = step.but(batch=batch)
-        better = not kept or one.tokens_per_second > kept[-1].tokens_per_second
-        if one.fits and one.time_per_token <= limit and better:
-            kept.append(one)
+        larger = step.but(batch=batch)
+        better = not kept or larger.tokens_per_second > kept[-1].tokens_per_second
+        if larger.fits and larger.time_per_token <= limit and better:
+            kept.append(larger)
     return kept
 
 

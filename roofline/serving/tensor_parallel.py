@@ -50,8 +50,8 @@ def host(decoder: Decoder, device: Chip, chips: Any, ceilings: str = "published"
     for parts, size in split.items():
         if size % count:
             raise BadValue(f"{decoder.name} has {size} {parts}: {count} chips can't split them")
-    found = topology(device, count, ceilings=ceilings)
-    if found.fast != found.axes:
-        most = found.chips // found.axes[-1].size
+    chips_of_host = topology(device, count, ceilings=ceilings)
+    if chips_of_host.fast != chips_of_host.axes:
+        most = count // chips_of_host.axes[-1].size
         raise BadValue(f"a host has {most} {device.name}, got {count} chips: give their topology")
-    return found
+    return chips_of_host
