@@ -19,9 +19,21 @@ from typing import Any
 from roofline_helpers.common.checks import BadValue, RooflineError, mapping, whole
 from roofline_helpers.common.dtypes import dtype
 from roofline_helpers.models import Decoder, catalogue
-from roofline_helpers.models import layers as made
 from roofline_helpers.models import model as catalogued
-from roofline_helpers.models.layers import Block, Experts, FeedForward, Latent, Mixer, Stored
+from roofline_helpers.models.layers import (
+    Block,
+    Experts,
+    FeedForward,
+    Latent,
+    Mixer,
+    Stored,
+    attention,
+    delta_rule,
+    latent_attention,
+    mamba_1,
+    mamba_2,
+    short_convolution,
+)
 
 PARTS = ("text_config", "llm_config", "language_config")
 """Keys under which a model that reads pictures or sounds too has its language part."""
@@ -195,13 +207,13 @@ class _Reader:
         mixers, parallel = map(self._mixer, self._kinds()), self.family.get("parallel", False)
         feeds = self._feeds()
         return self._named(
-            tuple(Block(one, feed, parallel) for one, feed in zip(mixers, feeds, strict=True))
+            tuple(Block(mixer, feed, parallel) for mixer, feed in zip(mixers, feeds, strict=True))
         )
 
     def _named(self, blocks: tuple[Block, ...]) -> Decoder:
         """Return the decoder of these layers."""
         mixers = [block.mixer for block in blocks if block.mixer and block.mixer.cache_width]
-        of = next((mixer for mixer in mixers if not mixer.window), mixers[0])
+        mixer = next((mixer for mixer in mixers if not mixer.window), mixers[0])
         experts = next((block.experts for block in blocks if block.experts), None)
         dense = [f.d_ff for block in blocks for f in block.feeds if isinstance(f, FeedForward)]
         far = self.get("far_head_dim") or self.get("head_dim") or self.d_model // self.heads
@@ -209,8 +221,8 @@ class _Reader:
             name=self.path.parent.name if self.path.name == "config.json" else self.path.stem,
             layers=self.layers,
             d_model=self.d_model,
-            heads=of.heads,
-            kv_heads=of.kv_heads if of.kind == "attention" else of.heads,
+            heads=mixer.heads,
+            kv_heads=mixer.kv_heads if mixer.kind == "attention" else mixer.heads,
             head_dim=self.get("nope_dim") or far,
             d_ff=dense[0] if dense else self.get("d_ff", experts and experts.d_ff),
             vocabulary=self.need("vocabulary"),
@@ -231,24 +243,24 @@ class _Reader:
             return [called.get(kind, kind) for kind in self._listed(listed)]
         if near == "sliding" and not (self.get("used", True) and self.get("window")):
             return ["full"] * self.layers
-        every, far = self.get("every", self.family.get("every")), self.get("far")
+        interval, far = self.get("every", self.family.get("every")), self.get("far")
         if self.get("near"):
-            whole_list = self._listed("near")
+            nearby = self._listed("near")
         elif far and near == "chunked":  # 0: no rotary embedding, all keys
-            whole_list = self._listed("far")
+            nearby = self._listed("far")
         elif far:
-            whole_list = [n not in far for n in layers]
+            nearby = [n not in far for n in layers]
         elif self.get("period"):
-            whole_list = [n % self.get("period") != self.get("period_offset", 0) for n in layers]
+            nearby = [n % self.get("period") != self.get("period_offset", 0) for n in layers]
         elif self.get("used") and self.get("first") is not None:
-            whole_list = [n >= self.get("first") for n in layers]
-        elif isinstance(every, str):  # EXAONE's "LLLG"
-            whole_list = [every[n % len(every)] == "L" for n in layers]
-        elif near != "full" and every is None:
+            nearby = [n >= self.get("first") for n in layers]
+        elif isinstance(interval, str):  # EXAONE's "LLLG"
+            nearby = [interval[n % len(interval)] == "L" for n in layers]
+        elif near != "full" and interval is None:
             raise KeyError("layer_types")
         else:
-            whole_list = [not every or (n + 1) % whole("every", every) != 0 for n in layers]
-        return [near if nearby else "full" for nearby in whole_list]
+            nearby = [not interval or (n + 1) % whole("every", interval) != 0 for n in layers]
+        return [near if is_near else "full" for is_near in nearby]
 
     def _listed(self, fact: str) -> list[Any]:
         """Return what a list with an entry for each layer says."""
@@ -270,17 +282,17 @@ class _Reader:
                 heads = self.need("key_heads"), self.need("value_heads")
                 dims = self.need("key_dim"), self.need("linear_value_dim")
                 sizes = (*heads, *dims, self.need("kernel"))
-                return made.delta_rule(self.d_model, *sizes, self._state_dtype())
+                return delta_rule(self.d_model, *sizes, self._state_dtype())
             case "mamba":
                 return self._mamba()
             case "conv":
-                return made.short_convolution(self.d_model, self.need("kernel"))
+                return short_convolution(self.d_model, self.need("kernel"))
         if self.get("kv_rank"):
             ranks = (self.need(name) for name in ("kv_rank", "rope_dim", "nope_dim", "value_dim"))
             index = [name for name in ("top", "index_heads", "index_dim") if name in self.keys]
             chosen = {name: self.need(name) for name in index}
-            of = Latent(self.get("q_rank", 0), *ranks)
-            return made.latent_attention(self.d_model, self.heads, of, **chosen)
+            latent = Latent(self.get("q_rank", 0), *ranks)
+            return latent_attention(self.d_model, self.heads, latent, **chosen)
         return self._attention(kind)
 
     def _attention(self, kind: str) -> Mixer:
@@ -297,7 +309,7 @@ class _Reader:
             head_dim = self.need("far_head_dim")
             kv_heads = self.need("far_kv_heads") if self.get("one_matrix") else kv_heads
         gated = self.family.get("gate", False) and self.get("gated_attention", True)
-        return made.attention(
+        return attention(
             self.d_model,
             heads,
             whole("kv_heads", kv_heads),
@@ -316,11 +328,11 @@ class _Reader:
             if wide in (None, "auto"):
                 wide = self.need("expand") * self.d_model // heads
             sizes = (heads, whole("head_dim", wide), self.need("groups"), state, kernel)
-            return made.mamba_2(self.d_model, *sizes, self._state_dtype())
+            return mamba_2(self.d_model, *sizes, self._state_dtype())
         rank = self.get("rank")
         rank = -(-self.d_model // 16) if rank in (None, "auto") else rank
         inner = self.need("expand") * self.d_model
-        return made.mamba_1(self.d_model, inner, state, whole("rank", rank), kernel)
+        return mamba_1(self.d_model, inner, state, whole("rank", rank), kernel)
 
     def _state_dtype(self) -> str:
         return dtype(self.get("state_dtype", "float32"))
@@ -399,35 +411,36 @@ class _Reader:
 
 def _stored(path: Path, data: Mapping[str, Any], blocks: Iterable[Block]) -> Stored | None:
     """Return the types that the file says; None if it says nothing but a 16-bit type."""
-    own = path.name == "config.json"
+    is_config = path.name == "config.json"
     given = data.get("quantization_config") or data.get("compression_config")
     beside = path.with_name("hf_quant_config.json")
-    if not given and own and beside.is_file():
+    if not given and is_config and beside.is_file():
         given = {"quant_method": "modelopt", **_json(beside).get("quantization", {})}
     if not given:
-        name = path.parent.name if own else path.stem
+        name = path.parent.name if is_config else path.stem
         said = re.search(r"(?i)(?:^|[^a-z])(fp8|nvfp4|mxfp[48]|fp4|int[48]|awq|gptq|w\da\d+)", name)
-        says = (
-            f"the name says {said[1]}, but {path.name} has no quantization_config" if said else ""
-        )
-        return Stored(says) if said else None
+        if said is None:
+            return None
+        return Stored(f"the name says {said[1]}, but {path.name} has no quantization_config")
     try:
         kind, activations = _scheme(given)
     except (KeyError, ValueError):
         odd = json.dumps(given)[:90]
         return Stored(f"the quantization_config of {path.name} isn't read: {odd}")
-    found: dict[str, list[tuple[float, bool]]] = {"mixers": [], "weights": [], "experts": []}
+    matrices: dict[str, list[tuple[float, bool]]] = {"mixers": [], "weights": [], "experts": []}
     for n, block in enumerate(blocks):
         dense = next((feed for feed in block.feeds if isinstance(feed, FeedForward)), None)
         parts = {"mixers": block.mixer, "experts": block.experts, "weights": dense}
-        for part, of in parts.items():
-            if of is not None:
-                state = isinstance(of, Mixer) and of.state_bytes > 0
-                size = of.weights if isinstance(of, Mixer) else of.matrices(1)
-                found[part].append((size, _converted(n, "states" if state else part, given)))
+        for part, layer in parts.items():
+            if layer is not None:
+                state = isinstance(layer, Mixer) and layer.state_bytes > 0
+                size = layer.weights if isinstance(layer, Mixer) else layer.matrices(1)
+                converted = _converted(n, "states" if state else part, given)
+                matrices[part].append((size, converted))
     types: dict[str, str] = {}
-    for part, sizes in found.items():
-        share = sum(size for size, on in sizes if on) / (sum(size for size, _ in sizes) or 1)
+    for part, sizes in matrices.items():
+        total = sum(size for size, _ in sizes) or 1
+        share = sum(size for size, converted in sizes if converted) / total
         if 0.1 < share < 0.9:
             return Stored(f"{path.name} converts {share:.0%} of the {part}: types differ by layer")
         if sizes:
@@ -462,11 +475,12 @@ def _scheme(given: Mapping[str, Any]) -> tuple[str, str | None]:
     return kind, read_as
 
 
-def _type(of: Mapping[str, Any]) -> str:
-    blocks = {16: "nv", 32: "mx"}.get(of.get("group_size") or 0, "")
-    if of["type"] == "int":
-        return f"int{of['num_bits']}"
-    return f"{blocks if of['num_bits'] < 8 or blocks == 'mx' else ''}fp{of['num_bits']}"
+def _type(scheme: Mapping[str, Any]) -> str:
+    bits = scheme["num_bits"]
+    if scheme["type"] == "int":
+        return f"int{bits}"
+    blocks = {16: "nv", 32: "mx"}.get(scheme.get("group_size") or 0, "")
+    return f"{blocks if bits < 8 or blocks == 'mx' else ''}fp{bits}"
 
 
 def _converted(layer: int, part: str, given: Mapping[str, Any]) -> bool:

@@ -484,9 +484,7 @@ def collective(kind: str, nbytes: Any, over: Axis | Iterable[Axis], **options: A
     >>> collective("all-gather", 2**26, topology("v5e", "4x4")["x"]).kind
     'all-gather'
     """
-    aliases = {"collective-permute": "permute", "ppermute": "permute", "psum": "all-reduce"}
-    aliases |= {"psum-scatter": "reduce-scatter"}
-    return COLLECTIVES[name_of("collective", kind, COLLECTIVES, aliases)](nbytes, over, **options)
+    return COLLECTIVES[name_of("collective", kind, COLLECTIVES)](nbytes, over, **options)
 
 
 # --- bytes and steps --------------------------------------------------------------------------

@@ -293,17 +293,3 @@ class ServingSetting(Fields):
         """Bytes of cache and states on one device."""
         part = self._cached(True) * width(self.cache) / self.size("tensor", "context")
         return part * self.sequences("data", "expert", "batch") + self.state_bytes
-
-    @property
-    def types(self) -> str:
-        """The types of weights, experts, projections, cache, and which its configuration says."""
-        stored = self.model.stored
-        said = {**stored.types, "projections": stored.mixers} if stored else {}
-        here = {name: getattr(self, name) for name in TYPES}
-        if not self.model.dense and self.model.experts:
-            del here["weights"]
-        if not self.model.experts:
-            del here["experts"]
-        taken = [name for name, kind in here.items() if said.get(name) == kind]
-        listed = ", ".join(f"{name} {kind}" for name, kind in here.items())
-        return f"{listed}; {', '.join(taken)} by {stored.says}" if stored and taken else listed

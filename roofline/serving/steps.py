@@ -167,7 +167,18 @@ class ServingStep(Facts):
     @property
     def types(self) -> str:
         """The types of weights, experts, projections, cache, and which a configuration says."""
-        return self.setting.types
+        model = self.setting.model
+        types = {name: getattr(self.setting, name) for name in TYPES}
+        if not model.experts:
+            del types["experts"]
+        elif not model.dense:
+            del types["weights"]
+        listed = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
+        if model.stored is None:
+            return listed
+        stored = {**model.stored.types, "projections": model.stored.mixers}
+        same = [name for name, dtype in types.items() if stored.get(name) == dtype]
+        return f"{listed}; {', '.join(same)} by {model.stored.says}" if same else listed
 
     @cached_property
     def _jobs_off_chip(self) -> list[Job]:
@@ -199,6 +210,11 @@ class ServingStep(Facts):
             )
             for job in counted
         )
+
+    @property
+    def has_laws(self) -> bool:
+        """Whether any kernel takes the law of measured ones."""
+        return any(kernel.law for kernel in self.kernels)
 
     @cached_property
     def memory(self) -> Footprint:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from roofline.training.setting import TrainingSetting
 from roofline_helpers.common.dtypes import width
+from roofline_helpers.models import Decoder
+
+GRADIENTS = "fp32"
+"""The type in which gradients are kept."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def footprint(setting: TrainingSetting) -> TrainingMemory:
     held = parameters_held(setting)
     return TrainingMemory(
         weights=held * width(setting.weights),
-        gradients=held * width(setting.gradients),
+        gradients=held * width(GRADIENTS),
         moments=2 * held * width(setting.moments),
         activations=saved_elements(setting) * width("bf16"),
         capacity=setting.topology.chip.memory["hbm"].capacity.value,
@@ -88,22 +92,16 @@ def saved_elements(setting: TrainingSetting) -> float:
     A layer's input always; its matmuls' results unless they are recomputed.
     """
     model = setting.model
-    if setting.saved is not None:
-        per_token = float(setting.saved)
-    else:
-        per_token = model.d_model + sum(
-            elements
-            for name, elements in kept_widths(setting).items()
-            if name not in setting.recompute
-        )
+    per_token = model.d_model + sum(
+        elements for name, elements in kept_widths(model).items() if name not in setting.recompute
+    )
     layers = model.layers / setting.size("pipeline")
     in_flight = min(setting.microbatches, setting.size("pipeline")) / setting.microbatches
     return per_token * layers * setting.group_tokens / setting.size("tensor") * in_flight
 
 
-def kept_widths(setting: TrainingSetting) -> dict[str, float]:
+def kept_widths(model: Decoder) -> dict[str, float]:
     """Return the elements per token that each matmul of a layer saves for the backward pass."""
-    model = setting.model
     qkv = model.mixers(lambda mixer: mixer.made) / model.layers
     values = model.mixers(lambda mixer: mixer.output) / model.layers / model.d_model
     up = (3 if model.gated else 2) * model.feeds(lambda feed: feed.hidden) / model.layers

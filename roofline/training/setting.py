@@ -51,12 +51,10 @@ class TrainingSetting(Fields):
     dtype: str
     weights: str
     moments: str
-    gradients: str
     recompute: tuple[str, ...]
     microbatches: int
     interleave: int
     sharded: tuple[str, ...]
-    saved: int | None
     capacity: float | None
     tile: int | None
     law: bool = False

@@ -17,7 +17,7 @@ from roofline.network.measured import by_law
 from roofline.network.topology import topology_of
 from roofline.training import measured, mixture
 from roofline.training.exchanges import exchanges
-from roofline.training.memory import TrainingMemory, footprint, parameters_held
+from roofline.training.memory import GRADIENTS, TrainingMemory, footprint, parameters_held
 from roofline.training.setting import (
     SHARDED,
     TrainingSetting,
@@ -193,7 +193,7 @@ class TrainingStep(Facts):
     def update(self) -> float:
         """Seconds in which the optimiser reads and writes weights, gradients and moments."""
         setting = self.setting
-        moved = 2 * width(setting.weights) + width(setting.gradients) + 4 * width(setting.moments)
+        moved = 2 * width(setting.weights) + width(GRADIENTS) + 4 * width(setting.moments)
         return parameters_held(setting) * moved / _memory_rate(setting.topology)
 
     @property
@@ -291,11 +291,6 @@ class TrainingStep(Facts):
         peak = self.setting.topology.flops(self.setting.dtype)
         return self.model_flops() / self.seconds / peak
 
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens per second and chip."""
-        return self.setting.tokens / self.seconds / self.setting.topology.chips
-
     def table(self) -> pandas.DataFrame:
         """Return the exchanges as a table: one row each, seconds and bytes of the step."""
         import pandas
@@ -326,12 +321,10 @@ def step(
     dtype: Any = "bf16",
     weights: Any = "fp32",
     moments: Any = "fp32",
-    gradients: Any = "fp32",
     recompute: Any = "full",
     microbatches: int = 1,
     interleave: int = 1,
     sharded: Iterable[str] = SHARDED,
-    saved: int | None = None,
     capacity: float | None = None,
     tile: int | None = None,
     law: bool = False,
@@ -354,8 +347,8 @@ def step(
         Sequences of the whole step, and tokens of each.
     dtype : str or data type
         Type of the weights' matmuls and all-gathers. Attention computes in 16 bits.
-    weights, moments, gradients : str or data type
-        Types in each device's memory; gradients are reduced in bf16.
+    weights, moments : str or data type
+        Types in each device's memory. Gradients are kept in fp32 and reduced in bf16.
     recompute : str or sequence of str
         "none", "attention" or "full"; or the matmuls that the backward pass recomputes: "qkv",
         "attention", "output", "up" (gate and up, also of experts) and "down".
@@ -366,8 +359,6 @@ def step(
     sharded : sequence of str
         The roles among "fsdp" and "context" over which weights are sharded. Over the others weights
         are replicated, and their gradients all-reduced.
-    saved : int, optional
-        Elements that a layer saves per token, if `recompute` can't express it.
     capacity : float, optional
         Expert capacity factor, for one-hot dispatch: rows of each expert over its even share. By
         default each expert has as many rows as tokens are sent to it.
@@ -408,12 +399,10 @@ def step(
         dtype=computed,
         weights=dtype_of(weights),
         moments=dtype_of(moments),
-        gradients=dtype_of(gradients),
         recompute=recomputed(recompute),
         microbatches=whole("microbatches", microbatches),
         interleave=whole("interleave", interleave),
         sharded=sharding_roles(sharded),
-        saved=None if saved is None else whole("saved", saved),
         capacity=None if capacity is None else single("capacity", capacity),
         tile=None if tile is None else whole("tile", tile),
         law=flag("law", law),

@@ -32,7 +32,7 @@ def steps() -> tuple[PublishedStep | PublishedDecode, ...]:
     """
     folder = resources.files("roofline").joinpath("data", "published")
     rows: list[PublishedStep | PublishedDecode] = []
-    for path in sorted(folder.iterdir(), key=lambda each: each.name):
+    for path in sorted(folder.iterdir(), key=lambda file: file.name):
         data = tomllib.loads(path.read_text("utf-8"))
         rows += [published_training(data, row) for row in data.get("row", ())]
         rows += [published_decode(data, row) for row in data.get("decode", ())]

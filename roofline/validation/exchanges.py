@@ -78,7 +78,7 @@ def measured(record: Mapping[str, Any]) -> dict[str, Any]:
             continue
         kind, size, unit, count = named.groups()
         nbytes = float(size) * _UNITS[unit] / (int(count) if kind.startswith("permute") else 1)
-        seconds = statistics.median(each["median"] for each in sample["passes"])
+        seconds = statistics.median(run["median"] for run in sample["passes"])
         curves.setdefault((kind, int(count)), []).append([nbytes, seconds])
     device = record["device"]
     least: dict[int, list[float]] = {}

@@ -50,32 +50,32 @@ class _Layer:
     between: tuple[int, int] = (0, 0)
 
 
-def _layer(found: re.Match[str]) -> _Layer:
+def _layer(named: re.Match[str]) -> _Layer:
     """Return the layer of a sample, from its name."""
-    if found["mlp"]:
-        tokens, width, hidden = map(int, found["mlp"].split("×"))
+    if named["mlp"]:
+        tokens, width, hidden = map(int, named["mlp"].split("×"))
         matrices = {"up": (width, hidden), "down": (hidden, width)}
         return _Layer("MLP", (tokens, width), matrices)
-    one = model(found["model"])
-    sequences, length = map(int, found["read"].split("×"))
-    d, q, kv, wide = one.d_model, one.q_width, one.kv_width, one.d_ff
+    decoder = model(named["model"])
+    sequences, length = map(int, named["read"].split("×"))
+    d, q, kv, wide = decoder.d_model, decoder.q_width, decoder.kv_width, decoder.d_ff
     matrices = {"q": (d, q), "k": (d, kv), "v": (d, kv), "o": (q, d)}
     matrices |= {"gate": (d, wide), "up": (d, wide), "down": (wide, d)}
     return _Layer(
-        one.name,
+        decoder.name,
         (sequences, length, d),
         matrices,
         closing=("o", "down"),
-        heads=(one.heads, one.kv_heads, one.head_dim),
+        heads=(decoder.heads, decoder.kv_heads, decoder.head_dim),
         # norms and sums of the residual stream; queries and keys turned; gate times up
         between=(2 * 2 * d + 2 * 3 * d, 2 * (q + kv) + 3 * wide),
     )
 
 
-def _cut(way: str, count: int) -> dict[str, int]:
+def _parts(split: str, count: int) -> dict[str, int]:
     """Return the number of parts along each axis for a number of devices."""
     inner = max(n for n in range(1, math.isqrt(count) + 1) if count % n == 0)
-    tensor = {"tensor-parallel": count, "FSDP": 1, "both": inner}[way]
+    tensor = {"tensor-parallel": count, "FSDP": 1, "both": inner}[split]
     return {FSDP: count // tensor, TENSOR: tensor}
 
 
@@ -110,12 +110,12 @@ def _rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if not named or not sample["passes"]:
             continue
         layer, variant, count = _layer(named), named["variant"] or "", int(named["count"])
-        cut = _cut(named["way"], count)
-        seconds = statistics.median(each["median"] for each in sample["passes"])
-        own = arithmetic(device["chip"], layer, cut)
-        between_them = exchanges(device["chip"], layer, cut)
-        predicted = (variant != "exchanges alone") * own
-        predicted += (variant != "arithmetic alone") * between_them
+        parts = _parts(named["way"], count)
+        seconds = statistics.median(run["median"] for run in sample["passes"])
+        computing = arithmetic(device["chip"], layer, parts)
+        exchanging = exchanges(device["chip"], layer, parts)
+        predicted = (variant != "exchanges alone") * computing
+        predicted += (variant != "arithmetic alone") * exchanging
         yield {
             "device": device["name"],
             "devices": count,
@@ -124,49 +124,46 @@ def _rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "way": named["way"],
             "variant": variant,
             "measured ms": seconds * 1e3,
-            "arithmetic ms": own * 1e3,
-            "exchanges ms": between_them * 1e3,
+            "arithmetic ms": computing * 1e3,
+            "exchanges ms": exchanging * 1e3,
             "predicted ms": predicted * 1e3,
             "error": predicted / seconds - 1,
         }
 
 
-def arithmetic(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:
+def arithmetic(chip: str, layer: _Layer, parts: Mapping[str, int]) -> float:
     """Return the seconds of one device's part of a layer, at reached ceilings."""
     roof = chip_of(chip).roofline("bf16", reached=True)
-    rows, tensor = math.prod(layer.inputs[:-1]) // cut[FSDP], cut[TENSOR]
+    rows, tensor = math.prod(layer.inputs[:-1]) // parts[FSDP], parts[TENSOR]
     seconds = 0.0
     for name, (deep, wide) in layer.matrices.items():
-        part = (deep // tensor, wide) if name in layer.closing else (deep, wide // tensor)
-        seconds += float(roof.time(work.matmul(rows, part[1], part[0])))
+        k, n = (deep // tensor, wide) if name in layer.closing else (deep, wide // tensor)
+        seconds += float(roof.time(work.matmul(rows, n, k)))
     if layer.heads:
         sequences, length, _ = layer.inputs
         heads, kv_heads, head_dim = layer.heads
-        seconds += float(
-            roof.time(
-                work.flash_attention(
-                    sequences // cut[FSDP],
-                    length,
-                    heads=heads // tensor,
-                    kv_heads=kv_heads // tensor,
-                    head_dim=head_dim,
-                    causal=True,
-                )
-            )
+        attention = work.flash_attention(
+            sequences // parts[FSDP],
+            length,
+            heads=heads // tensor,
+            kv_heads=kv_heads // tensor,
+            head_dim=head_dim,
+            causal=True,
         )
+        seconds += float(roof.time(attention))
     whole, split = layer.between
     return seconds + 2 * rows * (whole + split / tensor) / float(roof.bandwidth)
 
 
-def exchanges(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:
+def exchanges(chip: str, layer: _Layer, parts: Mapping[str, int]) -> float:
     """Return the seconds of a layer's all-gathers and all-reduces, at reached ceilings."""
-    topology = network.topology(chip, cut[FSDP] * cut[TENSOR], ceilings="reached")
-    axes = topology.mesh({name: size for name, size in cut.items() if size > 1})
-    gathered = [math.prod(shape) / cut[TENSOR] for shape in layer.matrices.values()]
-    summed = [math.prod(layer.inputs) / cut[FSDP] for _ in layer.closing]
-    of = {"all-gather": (FSDP, gathered), "all-reduce": (TENSOR, summed)}
-    return sum(
-        network.collective(kind, 2 * elements, axes[axis]).seconds
-        for kind, (axis, sizes) in of.items()
-        for elements in (sizes if cut[axis] > 1 else ())
-    )
+    topology = network.topology(chip, parts[FSDP] * parts[TENSOR], ceilings="reached")
+    axes = topology.mesh({name: size for name, size in parts.items() if size > 1})
+    gathered = [math.prod(shape) / parts[TENSOR] for shape in layer.matrices.values()]
+    summed = [math.prod(layer.inputs) / parts[FSDP] for _ in layer.closing]
+    seconds = 0.0
+    if parts[FSDP] > 1:
+        seconds += sum(network.all_gather(2 * size, axes[FSDP]).seconds for size in gathered)
+    if parts[TENSOR] > 1:
+        seconds += sum(network.all_reduce(2 * size, axes[TENSOR]).seconds for size in summed)
+    return seconds

@@ -75,16 +75,16 @@ def predict(path: str | Path) -> pandas.DataFrame:
     """
     import pandas
 
-    found = []
+    predictions = []
     for number, row in enumerate(_read(Path(path)), start=1):
         named = {"id": f"row {number}", **row}
         try:
-            found.append(_predicted(_step(named)))
+            predictions.append(_predicted(_step(named)))
         except (RooflineError, TypeError) as error:
-            found.append({"row": named["id"], "refused": f"row {number}: {error}"})
-    if not found:
+            predictions.append({"row": named["id"], "refused": f"row {number}: {error}"})
+    if not predictions:
         raise BadValue(f"{path} has no row: blocks [[row]]")
-    return pandas.DataFrame(found, columns=COLUMNS).set_index("row")
+    return pandas.DataFrame(predictions, columns=COLUMNS).set_index("row")
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -121,25 +121,18 @@ def _spread(step: str, kind: str, chip: str) -> tuple[float | None, float | None
     return spread(known, chip) if len(known) >= FEWEST else (None, None)
 
 
-def _predicted(one: PublishedStep | PublishedDecode) -> dict[str, Any]:
-    seconds = one.by_law.seconds
-    low, high = _spread(one.task, one.kind, one.topology.chip.key)
-    said = isinstance(one, PublishedDecode) or bool(one.printed)
-    measured = one.seconds if said else None
+def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
+    by_law = step.by_law
+    low, high = _spread(step.task, step.kind, step.topology.chip.key)
+    measured = step.seconds if isinstance(step, PublishedDecode) or step.printed else None
     return {
-        "row": one.key,
-        "bound s": one.published.least_seconds,
-        "predicted s": seconds,
-        "by": "laws" if _by_laws(one) else "roof",
-        "low s": low and low * seconds,
-        "high s": high and high * seconds,
+        "row": step.key,
+        "bound s": step.published.least_seconds,
+        "predicted s": by_law.seconds,
+        "by": "laws" if by_law.has_laws else "roof",
+        "low s": low and low * by_law.seconds,
+        "high s": high and high * by_law.seconds,
         "measured s": measured,
-        "error": seconds / measured - 1 if measured else None,
-        "types": one.by_law.types,
+        "error": by_law.seconds / measured - 1 if measured else None,
+        "types": by_law.types,
     }
-
-
-def _by_laws(one: PublishedStep | PublishedDecode) -> bool:
-    if isinstance(one, PublishedStep):
-        return one.by_law.has_laws
-    return any(kernel.law for kernel in one.by_law.kernels)

@@ -7,7 +7,7 @@ recipe is never judged by a factor fitted to itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -80,23 +80,20 @@ def skill(board: pandas.DataFrame) -> pandas.DataFrame:
 
     rows = {}
     for title, column in PREDICTIONS.items():
-        every = ratios(board, column)
-        ways = {
-            "as it is": [1.0 for _ in every],
-            "one factor": [factor(every.drop(one)) for one in every.index],
-            "one factor per chip": [factor(every.drop(one), _chip(one)) for one in every.index],
+        known = ratios(board, column)
+        others = {recipe: known.drop(recipe) for recipe in known.index}
+        corrections = {
+            "as it is": [1.0 for _ in known],
+            "one factor": [factor(rest) for rest in others.values()],
+            "one factor per chip": [factor(rest, recipe[0]) for recipe, rest in others.items()],
         }
-        off = {way: (each / every - 1).abs() for way, each in ways.items()}
+        errors = {name: (factors / known - 1).abs() for name, factors in corrections.items()}
         rows[title] = {
-            (way, name): each.quantile(q)
-            for way, each in off.items()
-            for name, q in (("median", 0.5), ("nine in ten", 0.9))
+            (name, share): error.quantile(q)
+            for name, error in errors.items()
+            for share, q in (("median", 0.5), ("nine in ten", 0.9))
         }
     return pandas.DataFrame(rows).T
-
-
-def _chip(recipe: Any) -> str:
-    return str(recipe[0])
 
 
 def spread(known: pandas.Series, chip: str) -> tuple[float, float]:
@@ -114,7 +111,6 @@ def spread(known: pandas.Series, chip: str) -> tuple[float, float]:
     >>> low < 1 < high < 1.5
     True
     """
-    factors = (factor(known.drop(one), _chip(one)) for one in known.index)
-    apart = [ratio / each for ratio, each in zip(known, factors, strict=True)]
+    apart = [known[recipe] / factor(known.drop(recipe), recipe[0]) for recipe in known.index]
     low, high = np.quantile(apart, (0.1, 0.9), method="weibull") * factor(known, chip)
     return float(low), float(high)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from roofline import network, serving, training
 from roofline.configurations import model
 from roofline.serving import ServingStep
+from roofline.serving.setting import TYPES
 from roofline.training import TrainingStep
 from roofline.training.step import filled
 from roofline.validation.programs import seconds_by_bound
@@ -261,8 +262,7 @@ class PublishedDecode(_PublishedRow[ServingStep]):
 
 # --- Rows of `data/published`, or of a reader's own file ----------------------------------------
 
-TYPES = ("weights", "experts", "projections", "vocabulary", "cache", "activations")
-SERVING = ("phase", *TYPES)
+SERVING = ("phase", "vocabulary", *TYPES)
 
 SETTING = (
     *("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded"),
@@ -284,9 +284,9 @@ def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> Publi
 
 def published_decode(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedDecode:
     """Return a decode step of a file of `data/published`."""
-    own = {name: row[name] for name in ("context", "seconds", "mean")}
     setting = {name: row[name] for name in SERVING if name in row}
-    return PublishedDecode(**_common(data, row), setting=setting, **own)
+    figures = {name: row[name] for name in ("context", "seconds", "mean")}
+    return PublishedDecode(**_common(data, row), setting=setting, **figures)
 
 
 def _model(row: Mapping[str, Any]) -> Decoder:

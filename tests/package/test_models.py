@@ -275,8 +275,8 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     experts = 24 * oss.setting.model.expert_parameters() * 4.25 / 8
     rest = (oss.setting.model.mixing + 2 * 201088 * 2880) * 2
     assert oss.memory.weights == pytest.approx((experts + rest) / 8)
-    assert "experts mxfp4, projections bf16" in oss.setting.types
-    assert "quantization of config.json" in oss.setting.types
+    assert "experts mxfp4, projections bf16" in oss.types
+    assert "quantization of config.json" in oss.types
     other = oss.but(weights="bf16", experts="bf16", projections="bf16")
     wide = {kernel.name: kernel.work.bytes for kernel in other.kernels}
     shorter = {each.name: wide[each.name] / each.work.bytes for each in oss.kernels}
