@@ -19,6 +19,7 @@ from roofline.diagnosis import ladder
 from roofline.labs.labs import TODAY
 from roofline_helpers.common.show import significant
 from roofline_helpers.models import LLAMA_3_8B
+from roofline_helpers.pages.questions import bank
 from tools import books
 from tools.notebooks import run as notebooks
 
@@ -69,6 +70,9 @@ def test_pages_call_chapters_by_their_numbers() -> None:
     for page in PAGES:
         text = prose(Path(page).name)
         assert books.numbered(text) == text, page
+        assert not re.search(r"(?<!\[)\b[Cc]hapters?\s\d", text), page
+    for key, asked in bank().items():
+        assert not re.search(r"\b[Cc]hapters?\s\d", str(asked.entry)), key
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
