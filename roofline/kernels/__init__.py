@@ -29,13 +29,6 @@ from roofline_helpers.common.checks import needed
 needed("a Pallas kernel", "jax")
 
 from roofline.kernels.flash import attention
-from roofline.kernels.layernorm import (
-    layernorm_gelu,
-    layernorm_gelu_dropout_residual,
-)
+from roofline.kernels.layernorm import layernorm_gelu, layernorm_gelu_dropout_residual
 
-__all__ = [
-    "layernorm_gelu",
-    "layernorm_gelu_dropout_residual",
-    "attention",
-]
+__all__ = ["layernorm_gelu", "layernorm_gelu_dropout_residual", "attention"]

@@ -11,15 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from roofline.kernels.launch import (
-    LANES,
-    LOG2E,
-    SUBLANES,
-    Options,
-    quotient,
-    round_up,
-    sum_along,
-)
+from roofline.kernels.launch import LANES, LOG2E, SUBLANES, Options, quotient, round_up, sum_along
 
 _GPU_TILES = {"forward": (128, 64), "dq": (128, 32), "dkv": (64, 64)}  # fastest on an H100
 

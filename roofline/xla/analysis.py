@@ -356,12 +356,7 @@ def report_of(
         platform=platform,
         arguments=arguments.described(),
         rows=tuple(with_axes(row, axes) for row in ledger.rows),
-        notes=(
-            *lost(lowered),
-            *memory_notes(module, ledger.rows),
-            *ledger.notes,
-            *_notes(lowered),
-        ),
+        notes=(*lost(lowered), *memory_notes(module, ledger.rows), *ledger.notes, *_notes(lowered)),
         xla=program.costs,
         jax_version=jax.__version__,
         compiler=compiler_version(platform),

@@ -11,14 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from roofline.xla.flops import results
-from roofline.xla.hlo import (
-    COLLECTIVES,
-    PRODUCTS,
-    Computation,
-    Instruction,
-    Module,
-    Site,
-)
+from roofline.xla.hlo import COLLECTIVES, PRODUCTS, Computation, Instruction, Module, Site
 from roofline_helpers.common.show import Fields
 
 # --- Bytes and groups ----------------------------------------------------------------------------

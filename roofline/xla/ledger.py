@@ -27,28 +27,12 @@ from roofline.xla.flops import (
     matmul_sides,
     matrix_types,
 )
-from roofline.xla.hlo import (
-    FREE,
-    FREE_CALLS,
-    SPACES,
-    Computation,
-    Instruction,
-    Module,
-    Site,
-    parse,
-)
+from roofline.xla.hlo import FREE, FREE_CALLS, SPACES, Computation, Instruction, Module, Site, parse
 from roofline.xla.loops import carried, turns_of_loop, values_of
 from roofline.xla.metadata import SourceLine, scope_of, source_of
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.roles import role_of
-from roofline.xla.traffic import (
-    HOST,
-    Traffic,
-    cycles_of,
-    handed,
-    moved_by,
-    traffic_of,
-)
+from roofline.xla.traffic import HOST, Traffic, cycles_of, handed, moved_by, traffic_of
 from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import Fields, si
 from roofline_helpers.roofline import NETWORK
@@ -289,12 +273,7 @@ class _Walk:
     products: dict[str, int] = field(default_factory=dict)
     undeclared: dict[str, list[str]] = field(default_factory=dict)
 
-    def enter(
-        self,
-        where: Computation,
-        times: int,
-        given: Sequence[Any] = (),
-    ) -> None:
+    def enter(self, where: Computation, times: int, given: Sequence[Any] = ()) -> None:
         """Add a row for each kernel of a computation that runs `times` times.
 
         `given` are known values of its parameters (`loops.values_of`).
@@ -333,13 +312,7 @@ class _Walk:
             elif handed(site) is not None or not _is_scalar(site):
                 self._add(site, times, _arguments(site, values), starts)
 
-    def _add(
-        self,
-        site: Site,
-        times: int,
-        read: tuple[str, ...],
-        starts: dict[str, int],
-    ) -> None:
+    def _add(self, site: Site, times: int, read: tuple[str, ...], starts: dict[str, int]) -> None:
         """Add the row of a kernel, which may start an exchange, carry it on or wait for it."""
         instruction, part = site.instruction, chain_part(site)
         row = self._row(site, times, read, part)

@@ -602,9 +602,6 @@ def pallas_kernels(
     import jax
 
     platform = name_of("platform", platform, ["tpu", "gpu"])
-    with (
-        tracing_errors(fn),
-        mock.patch.object(jax, "default_backend", return_value=platform),
-    ):
+    with tracing_errors(fn), mock.patch.object(jax, "default_backend", return_value=platform):
         traced, _ = trace_function(fn, Arguments(args, kwargs), {})
     return counted(traced.jaxpr, platform)

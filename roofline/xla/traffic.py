@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roofline.xla.collectives import aliased, meeting
-from roofline.xla.flops import (
-    combines,
-    elements_updated,
-    in_place,
-    operand_shares,
-    results,
-)
+from roofline.xla.flops import combines, elements_updated, in_place, operand_shares, results
 from roofline.xla.hlo import SLICES, UPDATES, Instruction, Shape, Site
 from roofline.xla.pallas import PallasKernel
 

@@ -196,10 +196,7 @@ SUITE: dict[str, Case] = {
         "CPU, one kernel holds a row, and reads x once",
         {
             key: lambda chip: Hand(0, 5 * SOFTMAX, BF16 * SOFTMAX, BF16 * SOFTMAX, SOFTMAX)
-            for key in (
-                ("h100", "0.11.2"),
-                ("cpu", "0.10.2"),
-            )
+            for key in (("h100", "0.11.2"), ("cpu", "0.10.2"))
         },
     ),
     "attention": Case(

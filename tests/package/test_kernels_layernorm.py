@@ -7,17 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_suite import (
-    KEEP,
-    RATE,
-    chain_arrays,
-    compiled_quickly,
-    jax,
-    jnp,
-    near,
-    wide,
-    x64,
-)
+from kernel_suite import KEEP, RATE, chain_arrays, compiled_quickly, jax, jnp, near, wide, x64
 
 from roofline import kernels
 

@@ -59,11 +59,7 @@ def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
 
 # Each chip both types and both shapes, each pair of type and shape on two of them
 ONE, WIDE = (1, 1), (17, 1000)
-CHAINS = [
-    ("v5e", "bfloat16", ONE),
-    ("v6e", "float32", WIDE),
-    ("v7x", "bfloat16", WIDE),
-]
+CHAINS = [("v5e", "bfloat16", ONE), ("v6e", "float32", WIDE), ("v7x", "bfloat16", WIDE)]
 
 
 @pytest.mark.parametrize(("chip", "dtype", "shape"), CHAINS)
@@ -78,11 +74,7 @@ def test_a_tpu_compiles_the_chain_and_its_gradient(chip: str, dtype: str, shape:
 # Whole blocks of 256 queries and 512 keys on the oldest and the newest; elsewhere smaller ones,
 # which compile in half of the time
 LARGE, SMALL = (300, 450), (100, 150)
-ATTENTIONS = [
-    ("v5e", "float32", LARGE),
-    ("v5p", "float32", SMALL),
-    ("v7x", "bfloat16", LARGE),
-]
+ATTENTIONS = [("v5e", "float32", LARGE), ("v5p", "float32", SMALL), ("v7x", "bfloat16", LARGE)]
 
 
 @pytest.mark.parametrize(("chip", "dtype", "lengths"), ATTENTIONS)
@@ -112,12 +104,7 @@ def some_gpu() -> Any:
 def test_a_gpu_gets_triton(dtype: str) -> None:
     pytest.importorskip("jax.experimental.pallas.triton", reason="no Triton in this jaxlib")
     x, vector, mask = (
-        spec(*s, dtype=t)
-        for s, t in (
-            ((17, 3000), dtype),
-            ((3000,), dtype),
-            ((17, 3000), "int8"),
-        )
+        spec(*s, dtype=t) for s, t in (((17, 3000), dtype), ((3000,), dtype), ((17, 3000), "int8"))
     )
     q = spec(2, 4, 300, 80, dtype=dtype)
     k = spec(2, 2, 450, 80, dtype=dtype)

@@ -23,26 +23,11 @@ def exchange(line: str, *others: str) -> xla.CollectiveOp:
 
 def test_groups_of_devices() -> None:
     groups = {
-        "replica_groups={{0,1},{2,3}}": {
-            (0, 1),
-            (2, 3),
-        },
-        "replica_groups=[2,2]<=[4]": {
-            (0, 1),
-            (2, 3),
-        },
-        "replica_groups=[2,2]<=[2,2]T(1,0)": {
-            (0, 2),
-            (1, 3),
-        },
-        "replica_groups=mesh['a'=1,'b'=2,'c'=2], device_ids=([2,2]T(1,0)) {'b'}": {
-            (0, 1),
-            (2, 3),
-        },
-        "replica_groups=mesh['b'=2,'c'=2] {'b'}": {
-            (0, 2),
-            (1, 3),
-        },
+        "replica_groups={{0,1},{2,3}}": {(0, 1), (2, 3)},
+        "replica_groups=[2,2]<=[4]": {(0, 1), (2, 3)},
+        "replica_groups=[2,2]<=[2,2]T(1,0)": {(0, 2), (1, 3)},
+        "replica_groups=mesh['a'=1,'b'=2,'c'=2], device_ids=([2,2]T(1,0)) {'b'}": {(0, 1), (2, 3)},
+        "replica_groups=mesh['b'=2,'c'=2] {'b'}": {(0, 2), (1, 3)},
     }
     exchanges = {
         attribute: exchange(f"f32[64]{{0}} all-reduce(%x), {attribute}, to_apply=%add")

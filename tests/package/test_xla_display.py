@@ -39,9 +39,7 @@ def test_unknown_flops_are_unknown() -> None:
     assert (picked.bounds, picked.unknown) == ((), ("custom-call",))  # its bytes are in VMEM
 
 
-def test_no_word_breaks_at_80_columns_and_the_kernel_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_word_breaks_at_80_columns_and_the_kernel_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     report = report_of("layernorm", "v6e")
     words = report.describe().split()
     monkeypatch.setattr(terminal, "WIDE", 80)

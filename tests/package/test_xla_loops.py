@@ -67,10 +67,7 @@ def test_a_trip_count_that_is_unknown_is_said_to_be() -> None:
     ledgers = {name: xla.kernels(loop(**changes)) for name, changes in UNKNOWN.items()}
     found = {name: ([r.launches for r in one.rows], one.notes) for name, one in ledgers.items()}
     hint = "State it with turns={'w': n}"
-    once = (
-        [1],
-        (f"loop w: its trip count is unknown; counted once. {hint}",),
-    )
+    once = ([1], (f"loop w: its trip count is unknown; counted once. {hint}",))
     assert found == dict.fromkeys(UNKNOWN, once)
 
 

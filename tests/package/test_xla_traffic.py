@@ -21,10 +21,7 @@ def test_vmem_is_not_hbm() -> None:
         {"vmem": 256},
         True,
     )
-    assert (dict(negate.read), dict(negate.written)) == (
-        {"vmem": 256},
-        {"hbm": 256},
-    )
+    assert (dict(negate.read), dict(negate.written)) == ({"vmem": 256}, {"hbm": 256})
 
 
 X, NONE = "f32[1024]{0}", "token[]"
@@ -115,11 +112,7 @@ def test_an_update_in_place_inside_a_fusion_moves_the_update() -> None:
 
 
 @pytest.mark.parametrize(
-    ("root", "moved"),
-    [
-        ("copy(%q)", (256, 256)),
-        ("negate(%q)", (256_000 + 256, 256_000)),
-    ],
+    ("root", "moved"), [("copy(%q)", (256, 256)), ("negate(%q)", (256_000 + 256, 256_000))]
 )
 def test_an_update_behind_another_tile_is_in_place(root: str, moved: tuple[int, int]) -> None:
     """XLA for v7x puts the change of a tile into a fusion of its own, which moves nothing."""

@@ -71,10 +71,7 @@ def test_what_does_not_fit_says_by_how_much() -> None:
 
 def test_memory_of_a_program() -> None:
     needs("v6e")
-    for donated, aliased in (
-        (None, 0),
-        (0, 2 * 1024**2),
-    ):
+    for donated, aliased in ((None, 0), (0, 2 * 1024**2)):
         report = xla.analyze(
             lambda a, b: a + b,
             spec(1024, 1024),
