@@ -1,8 +1,7 @@
 """Fused kernels in Pallas: the LayerNorm chain and attention, with their gradients.
 
-One source runs in three ways. A kernel's body is plain `jax.numpy` on the blocks that a program
-holds. Machines differ in how the arrays are cut (`rows.Rows` and `tiles.Tiles`), and in the
-compiler:
+A kernel's body is plain `jax.numpy` on the blocks that a program holds. Machines differ in how the
+arrays are cut (`rows.Rows` and `tiles.Tiles`), and in the compiler:
 
 ======== ============================ =======================================================
 layout   compiled by                  a block
@@ -13,11 +12,9 @@ layout   compiled by                  a block
          interpreted                  power of two, and the lanes that stick out are masked
 ======== ============================ =======================================================
 
-The choice follows the platform that a program is lowered for (`jax.lax.platform_dependent`), so
-that a program that is compiled on a laptop for a TPU gets the TPU's kernel. On a CPU kernels are
-interpreted, in the TPU's layout: correct but slow. `layout` and `interpret` override it.
-
-Arithmetic is fp32 for all types of arrays; each result is rounded once, when it is stored.
+The platform that a program is lowered for decides, so a laptop that compiles for a TPU gets the
+TPU's kernel. On a CPU kernels are interpreted, in the TPU's layout: correct but slow. `layout` and
+`interpret` override it. Arithmetic is fp32; each result is rounded once, when it is stored.
 
 Source: P. Tillet et al., "Triton" (2019); T. Dao et al., arXiv:2205.14135; the Pallas manual.
 """

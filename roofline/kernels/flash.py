@@ -43,18 +43,17 @@ def attention(
 ) -> Any:
     """Return softmax(Q·Kᵀ / √head_dim) · V in one kernel: no score reaches the memory.
 
-    For each block of queries, the kernel walks over the keys with a running maximum m and sum l
-    of each row, and rescales what it has by exp(m − m') whenever the maximum grows to m'. The
-    result is divided by l once, at the end. The backward pass saves only m + log l for each row,
-    and recomputes the scores in two kernels, for dQ and for dK and dV.
+    For each block of queries the kernel walks over the keys with a running maximum m and sum l of
+    each row, and rescales what it has by exp(m − m') when the maximum grows to m'. The gradient
+    saves m + log l of each row, and recomputes the scores in two kernels: for dQ, for dK and dV.
 
     Parameters
     ----------
     q : array [batch, heads, q_len, head_dim]
         fp32, bf16 or fp16. fp32 matmuls have full precision, not TF32 or bf16.
     k, v : array [batch, kv_heads, kv_len, head_dim]
-        Of q's type. Each KV head serves heads / kv_heads query heads. Any length is allowed; one
-        that isn't a multiple of a block is padded, which costs a copy.
+        Of q's type. Each KV head serves heads / kv_heads query heads. A length that isn't a
+        multiple of a block is padded, which costs a copy.
     causal : bool
         Hide keys after the query. The last query sees every key; a query that sees none gives
         zeros.

@@ -44,14 +44,14 @@ def layernorm_gelu(
 ) -> Any:
     """Return gelu(γ · (x − mean) / √(variance + ε) + β) over the last axis, in one kernel.
 
-    x is read once and y written once: 2 tensors where LayerNorm and GELU apart move 4. GELU is
-    the tanh form. The gradient is one kernel too: it reads x and dy, and writes dx and one row of
-    dγ and dβ per program.
+    x is read once and y written once: 2 tensors where LayerNorm and GELU (in its tanh form) apart
+    move 4. The gradient is one kernel too: it reads x and dy, and writes dx and one row of dγ and
+    dβ per program.
 
     Parameters
     ----------
     x : array [..., n]
-        fp32, bf16 or fp16. The row may have any length that fits a program (see Raises).
+        fp32, bf16 or fp16.
     gamma, beta : array [n]
         Scale and shift, in any of these types.
     eps : float
@@ -73,11 +73,9 @@ def layernorm_gelu(
 
     Notes
     -----
-    A program holds whole rows. TPU v5e and v7x take 131072 columns (32768 in the chain with a
-    one-byte mask); Triton's tensors end at 2²⁰ elements. Their compilers refuse what is longer.
-
-    On a GPU this is Pallas' Triton backend, which JAX 0.11 calls deprecated, and which drops the
-    declared cost: `cost_analysis` knows nothing of the kernel there.
+    A program holds whole rows, so compilers refuse long ones: TPU v5e and v7x take 131072 columns
+    (32768 in the chain with a one-byte mask), Triton 2²⁰ elements. Triton drops the declared cost:
+    `cost_analysis` knows nothing of the kernel on a GPU.
 
     Examples
     --------
@@ -107,8 +105,7 @@ def layernorm_gelu_dropout_residual(
     """Return residual + gelu(layernorm(x)) · mask / (1 − rate), in one kernel.
 
     x, mask and residual are read once and y is written once: 4 tensors, where four kernels move
-    10. The gradient is one kernel: it reads x, mask and dy and writes dx and one row of dγ and dβ
-    per program. It recomputes the mean and the variance, since x must be read anyway.
+    10. The gradient is one kernel, which recomputes mean and variance, since it must read x anyway.
 
     Parameters
     ----------
@@ -124,9 +121,9 @@ def layernorm_gelu_dropout_residual(
 
     Examples
     --------
-    >>> x, one = jnp.array([[1.0, 2.0, 3.0]]), jnp.ones(3)
-    >>> y = layernorm_gelu_dropout_residual(x, one, 0 * one, x < 3, x, rate=0.5)
-    >>> [round(float(each), 3) for each in y[0]]
+    >>> x, gamma, beta = jnp.array([[1.0, 2.0, 3.0]]), jnp.ones(3), jnp.zeros(3)
+    >>> y = layernorm_gelu_dropout_residual(x, gamma, beta, x < 3, x, rate=0.5)
+    >>> [round(float(element), 3) for element in y[0]]
     [0.729, 2.0, 3.0]
     """
     rate = single("rate", rate, zero=True)

@@ -7,11 +7,10 @@
         roofline(step, state, batch, chip="v5p", hbm_bytes="<= 1.2 GB", exposed="<= 5%", fits=True)
 
 The function is compiled for the chip, which need not be here, and compared with limits, or with a
-baseline that is committed next to the tests. `pytest --roofline-update` writes baselines.
+baseline next to the tests, which `pytest --roofline-update` writes and you commit. A baseline has a
+line for each kernel, or for all that are alike, without names and line numbers: any edit would
+change those.
 
-A baseline holds what is compared: a line for each kernel, or for all kernels that are alike,
-without names and line numbers, which any edit changes.
-
-One file a topic: `plugin` (what pytest loads: it imports nothing else until a test asks for the
-fixture), `budget` (what the test calls, with its limits and its baselines' files).
+`plugin` is what pytest loads; `budget`, loaded by the first test that asks for the fixture, is what
+a test calls.
 """

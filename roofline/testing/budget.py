@@ -241,9 +241,8 @@ WRITTEN, UNCHANGED, OTHER = "written", "as it was", "another compiler"
 class Budget:
     """The fixture `roofline` of one test: `roofline(fn, *args, chip="v6e")`.
 
-    `test_file` and `test` say where its baselines lie, `command` how the test is run again,
-    `update` whether they are written anew, `strict` whether another compiler's program fails, and
-    `properties` has what became of each baseline.
+    `command` runs the test again, `update` writes its baselines anew, `strict` fails another
+    compiler's program, and `properties` has what became of each baseline.
 
     Examples
     --------
@@ -279,19 +278,17 @@ class Budget:
         fits : bool
             Whether it has to fit into the device's memory.
         name : str, optional
-            Which of several calls this is; its baseline has it in its file's name.
+            A name of this call, if the test has several.
         **named
             Limits, ``hbm_bytes="<= 1.2 GB"``, per device and call: `hbm_bytes` and `flops`;
             `seconds`, the least time by the roof; `exposed`, the part of it that exchanges are
             waited for; `memory`, what the program needs at most; `kernels`, how many. A number
-            alone is the most that is allowed, in SI base units. Without any limit, the program is
-            compared with its baseline. Other names are options of `analyze`, such as
-            `donate_argnums`, or arguments of the function.
+            alone is the most, in SI base units. Without any limit the program is compared with its
+            baseline. Other names are options of `analyze`, or arguments of the function.
 
         Returns
         -------
         Report
-            For further assertions.
         """
         __tracebackhide__ = True
         limits = {key: value for key, value in named.items() if _is_limit(key, value)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 import re
@@ -155,28 +156,26 @@ def analyze(
         result of its `trace`, `lower` or `lower(...).compile()`, then without arguments.
     *args, **kwargs
         Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them, Equinox and NNX
-        modules. Sharding over a mesh (of arguments, by `in_shardings`, `jax.set_mesh` or
-        `jax.shard_map`) gives a program for all its devices, and a report for one of them; the
-        mesh may be of any devices, or abstract.
+        modules. Sharding over a mesh, of any devices or abstract, gives a program for all its
+        devices, and a report for one of them.
     chip : str, Chip or jax.Device, optional
         "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; a slice of them by its
-        cloud's name, such as "v6e-8"; or JAX's device here, which is the default, even a CPU.
+        cloud's name, such as "v6e-8"; by default JAX's device here, even a CPU.
     record : str, optional
         Name of the committed record to use if there is no compiler for `chip`, or it refuses the
-        program: a warning says so, and also where it makes another program than the record's.
+        program. A warning says so, and also if it makes another program than the record's.
     use : {"auto", "compiler", "record"}
-        "auto" compiles if possible, and otherwise uses the record. The environment variable
-        ROOFLINE_USE overrides it in calls with a record; ROOFLINE_RECORD_TO names a directory for
-        new records. "record" is for programs that take minutes: only ROOFLINE_USE=whole compiles
-        them.
+        "auto" compiles if possible, else uses the record; "record" is for programs that take
+        minutes. ROOFLINE_USE in the environment overrides it in calls with a record ("whole"
+        compiles those too); ROOFLINE_RECORD_TO names a directory for new records.
     topology : str, optional
-        Layout of the chips, for instance "4x4x4", or "4*16x16" for four slices; the mesh's first
-        axis then crosses slices, over hosts. By default the smallest slice that holds the mesh.
+        Layout of the chips, for instance "4x4x4", or "4*16x16" for four slices, which the mesh's
+        first axis crosses. By default the smallest slice that holds the mesh.
     static_argnums, static_argnames, donate_argnums : optional
-        As for `jax.jit`; for a function that is jitted already, give them there.
+        As for `jax.jit`, of a function that isn't jitted.
     turns : mapping of str to int, optional
-        Trip counts of loops whose count the program doesn't state: by the loop's name, or by its
-        line ("model.py:30").
+        Trip counts of loops that the program doesn't state, by the loop's name or line
+        ("model.py:30").
     name : str, optional
         The function's name in the report.
 
@@ -187,19 +186,17 @@ def analyze(
     Raises
     ------
     UnknownName
-        No such chip; the message gives the nearest.
+        No such chip.
     BadType, BadValue
-        An option, such as `name`, that is also an argument of the function: bind that one first. An
-        option of another type, or with a value that isn't allowed.
+        An option outside what is allowed, or one that is also an argument of the function.
     NoCompiler
-        The compiler for this chip is not here, and no record: the message says what to install.
+        No compiler for this chip here, and no record: the message says what to install.
     CannotTrace
-        JAX can't trace the function with these arguments: wrong shapes, missing arguments.
+        JAX can't trace the function with these arguments.
     DoesNotFit
-        The program needs more memory than a device has; the error has the number of bytes.
+        The program needs more memory than a device has; the error has the bytes.
     CannotCompile
-        The compiler refused the program, and there is no record. If the installed libtpu isn't the
-        one that JAX is made for, the message says what to install.
+        The compiler refused the program, and there is no record.
 
     Examples
     --------
@@ -225,15 +222,24 @@ def analyze(
     stored = _recorded(known, record, use)
     if stored is not None:
         return stored if use == "record" else stands_in(stored, record, str(can_compile(known)))
-    what = fn, Arguments(args, kwargs), known, jit_options(own), topology, turns_of(turns), name
+    compiled = functools.partial(
+        report_of,
+        fn,
+        Arguments(args, kwargs),
+        known,
+        jit_options(own),
+        topology=topology,
+        turns=turns_of(turns),
+        name=name,
+    )
     folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
     if record is not None and folder is not None:
         with refusal_recorded(record, known.key if known else "", folder):
-            report, _ = report_of(*what)
+            report, _ = compiled()
         write(folder / f"{record}.{report.target}.json", report.to_json())
         return report
     try:
-        report, _ = report_of(*what)
+        report, _ = compiled()
     except (CannotCompile, NoCompiler) as error:
         stored = find_record(record, known.key) if record and known and use == "auto" else None
         if stored is None:

@@ -119,9 +119,7 @@ def _in_order(
 class CompiledKernel(Kernel):
     """One kernel of a compiled program: totals over all its launches.
 
-    FLOPs are None if a custom call does not declare them; times then count only the bytes. `read`
-    and `written` are bytes by memory level. The two times, the roofline's (`roof_seconds`) and that
-    of the compiler's cycles, are None if they are not known.
+    FLOPs are None if a custom call does not declare them; times then count only the bytes.
 
     Parameters
     ----------
@@ -130,12 +128,11 @@ class CompiledKernel(Kernel):
     roof : Roofline or None
         The device's ceilings, for the types that its matmuls run in.
     launches : int
-        How often it runs – the product of the trip counts of the loops around it.
+        The product of the trip counts of the loops around it.
     chip : Chip or None
         One device.
     link_seconds : float, optional
-        Least seconds of one launch's exchange on its links. By default its bytes over all links of
-        the chip at once.
+        Least seconds of one launch's exchange; by default its bytes over all links of the chip.
 
     Examples
     --------
@@ -161,8 +158,7 @@ class CompiledKernel(Kernel):
     def bound(self) -> str | None:
         """The bound – "memory", "compute" or "network".
 
-        None if its FLOPs are unknown, if its counts are only the least (`Row.at_least`) or cross
-        the host's link, or if `times_at_most` has another bound.
+        None if FLOPs or times are unknown, or if `times_at_most` has another bound.
         """
         unsure = self.work.flops.unknown or self.work.untimed
         if unsure or self.depends or self.limit is None:
@@ -240,10 +236,7 @@ class CompiledKernel(Kernel):
 
     @property
     def most_bytes(self) -> float:
-        """Bytes of HBM at most – more than `hbm_bytes` where data choose blocks (Pallas).
-
-        Infinite where nothing bounds them.
-        """
+        """Bytes of HBM at most, where data choose the blocks of a Pallas kernel."""
         return math.inf if self.endless else self.work.at_most.bytes * self.launches
 
     @cached_property

@@ -42,19 +42,14 @@ from roofline_helpers.roofline import NETWORK
 class Row(Fields):
     """One kernel: the work of one launch, and the number of launches.
 
-    `role` describes it in its author's terms, `source` is its line of code (`file`, `line`,
-    `function`), and `op_name` is JAX's name. `flops` are by unit: `matrix`, `vector` (of which
-    `transcendentals`), `declared` by a custom call without a unit; `unknown` names instructions
-    that declare none.
-    `read` and `written` are bytes by memory level. If data choose the blocks of a Pallas kernel,
-    they are the least, and `most_bytes` the most bytes of the main memory. `at_least` says why
-    its counts are the least without an upper end: data decide how often a loop inside it turns.
-    `matmul` has m, n and k of an unbatched matmul, alone or fused.
-    `matrix_types` are the types and the precision of its matmuls. `overlaps` marks
-    an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is the
-    number of rows that run between its start and its wait. `loop` names the innermost loop around
-    it whose trip count is unknown. `alike` is how many such rows a baseline holds as one. A row
-    can be compared with a `Roofline`.
+    `role` describes it in its author's terms, `source` is its line of code, `op_name` JAX's name.
+    `flops` are by unit: `matrix`, `vector` (of which `transcendentals`), `declared` by a custom
+    call; `unknown` names what declares none. `read` and `written` are bytes by memory level: the
+    least if data choose blocks, `most_bytes` then the most. `at_least` says why the counts have no
+    upper end. `matmul` has m, n and k of an unbatched matmul, `matrix_types` types and precision.
+    `overlaps` marks an asynchronous copy or exchange, `behind` the rows that run between its start
+    and its wait. `loop` is the innermost loop of unknown trip count, `alike` how many such rows a
+    baseline holds as one.
 
     Examples
     --------
@@ -185,10 +180,9 @@ def kernels(
     platform : {"tpu", "gpu", "cpu"}
         Its platform, which gives memory spaces their meaning.
     turns : mapping of str to int, optional
-        Trip counts of loops whose count the program doesn't state: by the loop's name, or by its
-        line ("model.py:30").
+        Trip counts that the program doesn't state, by the loop's name or line ("model.py:30").
     calls : sequence of PallasKernel, optional
-        Its Pallas kernels, counted from the traced function; by default their declared costs count.
+        Its Pallas kernels as traced; by default their declared costs count.
 
     Raises
     ------

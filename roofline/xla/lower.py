@@ -558,24 +558,23 @@ def pallas_kernels(
 ) -> tuple[PallasKernel, ...]:
     """Return the Pallas kernels that a function launches, counted; nothing is compiled or run.
 
-    FLOPs are the body's, over the grid. Bytes are those that block specs and index maps fetch:
-    on a TPU, whose grid runs in order, a block with an unchanged index is not fetched again; on a
-    GPU each program requests its own blocks, and the caches serve some of them.
+    FLOPs are the body's, over the grid; bytes those that block specs and index maps fetch. A TPU
+    doesn't fetch a block again whose index stays. On a GPU each program requests its own blocks,
+    and the caches serve some of them.
 
     Parameters
     ----------
     fn : callable
         A plain function, or a result of `jax.jit`. A kernel in a loop is counted once.
     *args, **kwargs
-        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them. Anything that JAX
-        can't trace, such as a function, is fixed.
+        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them.
     platform : {"tpu", "gpu"}
         Platform of kernels that name none; also `jax.default_backend()` while tracing.
 
     Returns
     -------
     tuple of PallasKernel
-        In the order in which they are launched. A grid that depends on data or has more than
+        In the order of their launches. A grid that depends on data or has more than
         `pallas.MOST_STEPS` steps can't be counted, nor can Mosaic GPU: such a kernel is left out.
 
     Raises

@@ -83,9 +83,8 @@ class PallasKernel(Facts):
         Steps along each axis, the last one fastest.
     operands : tuple of Operand
         Operands, then results (`result`). Each has the `name`, `shape`, `dtype` and `size` (bytes)
-        of the whole array; the shape of a `block`, None if the array stays in the main memory;
-        `fetches`, the number of fetches or write-backs; and `moved`, the bytes of all fetches and
-        copies, or up to `most` if data choose the blocks.
+        of the whole array; the shape of a `block`; `fetches`, or write-backs; and `moved`, their
+        bytes, or up to `most` if data choose the blocks.
     matrix_flops, vector_flops, transcendentals : float
         Of all steps. `vector_flops` includes the transcendentals.
     types : tuple of str
@@ -94,13 +93,12 @@ class PallasKernel(Facts):
         What data decide: "branches", "blocks", "trip counts", "sizes of copies". FLOPs and bytes
         are then the least.
     most_flops : float, optional
-        If data decide, all FLOPs at most. None if they are known, or have no end (`at_least`).
+        FLOPs at most, if data decide and there is an end.
     at_least : str
-        Why its counts have no upper end: loops or copies of an unknown size. Empty if they have.
+        Why its counts have no upper end; empty if they have.
     vmem : float
-        Bytes on the chip that its blocks take, two buffers each unless the spec says otherwise,
-        and its scratch: before padding to registers, and before the compiler saves a buffer. 0 for
-        a GPU.
+        Bytes of VMEM: blocks, two buffers each unless the spec says otherwise, and scratch, before
+        padding to registers. 0 for a GPU.
     declared : mapping of str to float, optional
         Its author's `CostEstimate`: "flops", "bytes_accessed", "transcendentals".
 
@@ -156,8 +154,7 @@ class PallasKernel(Facts):
     def bytes(self) -> float:
         """Bytes across the main memory's boundary – exact on a TPU, the least on a GPU.
 
-        A GPU's caches may serve data that programs share: the real traffic is between `bytes` and
-        `asked`.
+        A GPU's caches may serve what programs share: its traffic is between `bytes` and `asked`.
         """
         return sum(self.reads) + sum(self.writes)
 
@@ -165,7 +162,7 @@ class PallasKernel(Facts):
     def most(self) -> float | None:
         """Most bytes, if data choose its blocks – as its author declares, else those of every step.
 
-        None if the blocks are known: then `bytes` is exact. Infinite if nothing bounds them.
+        None if `bytes` is exact, infinite if nothing bounds them.
         """
         if self.at_least:
             return math.inf

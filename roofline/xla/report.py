@@ -48,15 +48,12 @@ if TYPE_CHECKING:
 class Report:
     """The program that XLA compiled from a function, for one device.
 
-    Everything is per device and per run of the program. `mesh` are the axes of its mesh, `topology`
-    the layout of the chips. `memory` are the bytes that it needs on a device: `arguments`,
-    `results`, `temporaries`, `code`, and their `total`, in which results in the memory of donated
-    arguments (`aliased`) count once. `requested_flops` are the FLOPs of the function's matmuls, for
-    all devices together. `xla` holds the unchanged output of `cost_analysis`. `origin` is
-    "compiled" or "record"; it is not printed, so that a page shows the same values either way.
-    `compiling` is the time of compiling and analysing; `calls` are its Pallas kernels as traced,
-    which a record doesn't have. A record begins with a `summary` for human readers; a brief one
-    has the version of this `package`.
+    Everything is per device and per run of the program; bytes, FLOPs, seconds. `memory` is what it
+    needs on a device: `arguments`, `results`, `temporaries`, `code`, and their `total`, in which
+    results in donated arguments (`aliased`) count once. `requested_flops` are those of the
+    function's matmuls, for all devices. `xla` is the output of `cost_analysis`, `origin` "compiled"
+    or "record", `compiling` the seconds of compiling and analysing. `calls` are its Pallas kernels
+    as traced, which a record doesn't have.
 
     Examples
     --------
@@ -114,8 +111,7 @@ class Report:
         """The program's matmul FLOPs over those the function asks for.
 
         More than 1 if XLA computes a matmul again, makes groups dense, or if devices do the same
-        work; less if it needs fewer (three real products for a complex one), or does some on the
-        vector unit (depthwise convolutions). None if the function's own FLOPs aren't known.
+        work; less if it needs fewer, or does some on the vector unit. None if either is unknown.
         """
         if not self.requested_flops or not self.matrix_flops or self.at_least:
             return None
@@ -169,8 +165,7 @@ class Report:
     def at_least(self) -> str:
         """Why its counts are only the least, without an upper end; empty if they have one.
 
-        Loops whose trip counts nobody stated count once; of a Pallas kernel counts what it does
-        whatever the data are.
+        Loops of unknown trip count count once; of a Pallas kernel, what it does whatever the data.
         """
         loops = dict.fromkeys(row.loop for row in self.rows if row.loop)
         reasons = [f"the trip count of {', '.join(loops)} is unknown"] if loops else []
@@ -187,18 +182,14 @@ class Report:
 
     @property
     def host_bytes(self) -> int:
-        """Bytes to and from the host – callbacks, infeeds, sends, arrays in its memory.
-
-        No chip here has a known rate of that link, so they have no time, and there is no bound.
-        """
+        """Bytes to and from the host, over a link of unknown rate – no time, no bound."""
         return sum(kernel.host_bytes for kernel in self.kernels)
 
     @property
     def intensity(self) -> float | None:
         """Arithmetic intensity at HBM, FLOP/byte; infinite if nothing crosses HBM.
 
-        A lower bound if FLOPs of some kernels are `unknown`; None if counts are only the least
-        (`at_least`).
+        A lower bound if FLOPs are `unknown`; None if counts are only the least (`at_least`).
         """
         if self.at_least:
             return None
@@ -244,19 +235,17 @@ class Report:
 
     @property
     def time_at_roof(self) -> float | None:
-        """Least seconds – kernels one after another, each as long as its slowest part.
+        """Least seconds, kernels one after another; None if the chip is not in the table.
 
-        Asynchronous copies and exchanges overlap with kernels, as far as HBM and links allow. None
-        if the chip is not in the table.
+        Asynchronous copies and exchanges overlap with kernels, as far as HBM and links allow.
         """
         return None if self.chip is None else self._cases[0][0]
 
     @property
     def time_at_most(self) -> float | None:
-        """`time_at_roof` with `most_bytes`, and unpublished vector peaks as assumed.
+        """`time_at_roof` with `most_bytes`, and vector peaks assumed (`assumed_vector_peak`).
 
-        Infinite if `at_least` isn't empty, or bytes cross the host's link. See
-        `targets.assumed_vector_peak`.
+        Infinite if `at_least` isn't empty, or bytes cross the host's link.
         """
         if self.chip is None:
             return None
@@ -266,10 +255,9 @@ class Report:
     def expected(self) -> Expected | None:
         """The time to expect – `seconds`, from `low` to `high`, and `why`.
 
-        For a TPU each kernel takes its reached roof or, if they are longer, the compiler's cycles;
-        the interval is that of published times over such times. For a GPU each takes as long as
-        good kernels of its size, up to as long as half of them. None if the chip is not in the
-        table.
+        On a TPU a kernel takes its reached roof or, if they are longer, the compiler's cycles; the
+        interval is that of published times over such times. On a GPU it takes what good kernels of
+        its size take, to what half of them take. None if the chip is not in the table.
         """
         if self.chip is None:
             return None
@@ -308,12 +296,11 @@ class Report:
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """The largest part of the time – one word, or several if it depends on assumptions.
+        """The largest parts of `time_at_roof`, `time_at_most` and `time_with_floor`, each once.
 
-        It depends if it isn't the same for `time_at_roof`, `time_at_most` and `time_with_floor`. It
-        is empty if counts are only the least (`at_least`), if bytes cross the host's link, or if
-        kernels with unknown FLOPs take more than a tenth of the time, since their bound is unknown:
-        at least as long as HBM would take for all their bytes, even those in VMEM.
+        Empty if counts are only the least (`at_least`), if bytes cross the host's link, or if
+        kernels with unknown FLOPs take more than a tenth of the time: at least as long as HBM would
+        take for all their bytes, even those in VMEM.
         """
         whole = 0.0 if self.at_least or self.host_bytes else self.time_at_roof
         unknown = [kernel for kernel in self.kernels if kernel.flops is None and kernel.roof]
@@ -328,18 +315,12 @@ class Report:
 
     @property
     def bound(self) -> str | None:
-        """The largest part of the time – "memory", "compute", "network" or "latency".
-
-        None if it is unknown or depends on assumptions (`bounds`).
-        """
+        """ "memory", "compute", "network" or "latency"; None unless `bounds` is just one."""
         return self.bounds[0] if len(self.bounds) == 1 else None
 
     @property
     def cycle_seconds(self) -> float | None:
-        """The compiler's cycles of all kernels that state them, at the chip's clock.
-
-        A lower bound if `without_cycles` isn't 0.
-        """
+        """The compiler's cycles at the chip's clock; a lower bound if `without_cycles` isn't 0."""
         stated = [k.cycle_seconds for k in self.kernels if k.cycle_seconds is not None]
         return sum(stated) if stated else None
 
@@ -357,9 +338,9 @@ class Report:
     def timeline(self) -> Timeline:
         """The earliest times of kernels and exchanges, by the compiled schedule.
 
-        Its `spans` have a `name`, a `role`, a `lane` ("compute" or "network"), `start` and `end` in
-        seconds since the program began; `exposed` are the seconds that each row waits, `busy` the
-        seconds for which links are used, by axis and direction, and `plot()` draws it all.
+        Its `spans` have a `name`, `role`, `lane` ("compute" or "network"), `start` and `end`;
+        `exposed` are the seconds that each row waits, `busy` those that links are used, by axis and
+        direction. `plot()` draws it.
         """
         return timeline_of(self.kernels)
 
@@ -367,9 +348,9 @@ class Report:
     def exchanges(self) -> tuple[TimedCollective, ...]:
         """Exchanges between devices, with their least time and its exposed part.
 
-        Each has a `collective` (its `kind`, `bytes_in`, `bytes_out`, `group_size`, the mesh's
-        `axis`, and `link_bytes`, the bytes that one device sends), a `role`, a `source` line, and
-        over all its launches `seconds` on the links, of which the program waits for `exposed`.
+        Each has a `collective` (`kind`, `bytes_in`, `bytes_out`, `group_size`, the mesh's `axis`,
+        and `link_bytes`, which one device sends), a `role`, a `source` line, and over all launches
+        `seconds` on the links, of which the program waits for `exposed`.
         """
         return exchanges_of(self.kernels)
 
@@ -382,10 +363,9 @@ class Report:
 
     @property
     def xla_seconds(self) -> float | None:
-        """The "optimal_seconds" of `cost_analysis`; None if it is missing or negative.
+        """The "optimal_seconds" of `cost_analysis`; None if missing or negative.
 
-        XLA subtracts a second for each call with an unknown cost, so a negative sum is
-        meaningless.
+        XLA subtracts a second for each call of unknown cost.
         """
         optimal = self.xla.get("optimal_seconds")
         return optimal if optimal is not None and optimal >= 0 else None
@@ -397,7 +377,7 @@ class Report:
         ----------
         by : {"scope", "function", "line", "role"}
             Named scopes (else functions) and passes; the same without passes and layers' numbers;
-            lines of code, or roles of kernels.
+            lines of code; roles.
 
         Raises
         ------
@@ -407,13 +387,11 @@ class Report:
         return grouped(self.kernels, by)
 
     def diff(self, other: Report) -> Changes:
-        """Return the changes from this program to another: kernels, exchanges, tensors, time.
+        """Return the changes from this program to another; false if there are none.
 
-        The result prints as two lines, and `describe()` is all of it as text. Its `changes`, the
-        most expensive first, have a `kind` ("grew", "split", "exchange" and so on), a `location`, a
-        `line`, a `text`, and the increase of `seconds`, `hbm_bytes` and `flops`; `same_compiler` is
-        whether the same version compiled both programs, since another one changes programs too. The
-        result is false if nothing changed.
+        Its `changes`, the most expensive first, have a `kind` ("grew", "split", "exchange" …), a
+        `location`, a `line`, a `text`, and the increase of `seconds`, `hbm_bytes` and `flops`;
+        `describe()` is all of it as text. `same_compiler` says whether one version compiled both.
 
         Examples
         --------
@@ -425,9 +403,9 @@ class Report:
 
     @property
     def program(self) -> str:
-        """The compiled program as HLO text, without the compiler's notes (`hlo.brief`).
+        """The compiled program as HLO text, without the compiler's notes.
 
-        Records hold short programs only; for a long one this is empty.
+        Empty in the record of a long program.
         """
         return brief(self.text)
 

@@ -132,7 +132,7 @@ def test_a_refusal_takes_the_compilers_place_too(
     monkeypatch.setattr(analysis, "can_compile", lambda chip: None)
     monkeypatch.setattr(analysis, "RECORDS", tmp_path)
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise DoesNotFit(message)
 
     monkeypatch.setattr(analysis, "report_of", refuse)
@@ -142,7 +142,7 @@ def test_a_refusal_takes_the_compilers_place_too(
         xla.analyze(jnp.tanh, spec(8), chip="v6e", record="big")
     assert [path.name for path in tmp_path.iterdir()] == ["big.v6e-refused.json"]
     assert xla.records() == {}
-    monkeypatch.setattr(analysis, "report_of", lambda *_: pytest.fail("it compiled"))
+    monkeypatch.setattr(analysis, "report_of", lambda *_, **__: pytest.fail("it compiled"))
     with pytest.raises(xla.DoesNotFit, match=r"Used 48\.50G") as caught:
         xla.analyze(jnp.tanh, spec(8), chip="v6e", record="big", use="record")
     assert (caught.value.needed, caught.value.capacity) == (48.5 * 2**30, 31.25 * 2**30)
