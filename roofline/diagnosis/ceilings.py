@@ -10,13 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from roofline import xla
-from roofline.measure.workloads import (
-    level_cases,
-    matmul_case,
-    memory_cases,
-    run,
-    vector_case,
-)
+from roofline.measure.workloads import level_cases, matmul_case, memory_cases, run, vector_case
 from roofline.xla.expected import Expected, Like, best_peak, like, reached_roof
 from roofline.xla.kernel import chip_roofline, main_dtype
 from roofline_helpers import chips

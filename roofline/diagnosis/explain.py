@@ -17,33 +17,16 @@ from roofline.diagnosis.findings import Case, findings
 from roofline.diagnosis.findings.idle import COMPILING
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
-from roofline.diagnosis.runner import (
-    UNGRAPHED,
-    Runner,
-    compiled_runner,
-    run_counts,
-    run_in_turn,
-)
+from roofline.diagnosis.runner import UNGRAPHED, Runner, compiled_runner, run_counts, run_in_turn
 from roofline.diagnosis.trace import Trace, program_of, programs_in, read_trace
 from roofline.diagnosis.trace_steps import prepared
 from roofline.measure.machine import device_facts, now, software_versions
 from roofline.network.topology import slice_of
-from roofline.xla.analysis import (
-    NOT_REUSED,
-    check_options,
-    jit_options,
-    report_of,
-    turns_of,
-)
+from roofline.xla.analysis import NOT_REUSED, check_options, jit_options, report_of, turns_of
 from roofline.xla.expected import Expected
 from roofline.xla.kernel import main_dtype
 from roofline.xla.lower import Arguments, function_name, is_stage
-from roofline.xla.targets import (
-    NoCompiler,
-    assumed_vector_peak,
-    can_compile,
-    first_device,
-)
+from roofline.xla.targets import NoCompiler, assumed_vector_peak, can_compile, first_device
 from roofline_helpers import chips
 from roofline_helpers.common import show
 from roofline_helpers.common.checks import BadType, BadValue, flag, needed, shown, single, whole

@@ -66,11 +66,7 @@ def modelled_case(
 
 
 def _row(
-    name: str,
-    program: Program,
-    ceilings: Ceilings,
-    floor: float,
-    launches: Sequence[Launch],
+    name: str, program: Program, ceilings: Ceilings, floor: float, launches: Sequence[Launch]
 ) -> TimedRow:
     kernel = program.rows[name]
     row = TimedRow(name, launches=float(kernel.launches), program=program.module.name)

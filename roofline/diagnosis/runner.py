@@ -22,14 +22,7 @@ from roofline.diagnosis.trace import (
 from roofline.measure.timing import CannotRun, reason
 from roofline.xla.analysis import lost
 from roofline.xla.compiler import executable_of
-from roofline.xla.lower import (
-    Arguments,
-    function_name,
-    is_compiled,
-    is_of_nnx,
-    lower,
-    results_of,
-)
+from roofline.xla.lower import Arguments, function_name, is_compiled, is_of_nnx, lower, results_of
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.targets import chip_key, device_of, first_device, quiet
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError

@@ -73,11 +73,7 @@ class Launchable(Protocol):
 
 
 def clock(
-    program: Launchable,
-    *,
-    seconds: float = 0.5,
-    warm: float = 0.0,
-    begun: float | None = None,
+    program: Launchable, *, seconds: float = 0.5, warm: float = 0.0, begun: float | None = None
 ) -> Timing:
     """Return the seconds of one call of a launchable program.
 
@@ -283,15 +279,7 @@ def time(
     """
     needed("timing", "jax")
     begun = perf_counter()
-    program = jax_program(
-        fn,
-        args,
-        named,
-        jit=jit,
-        cold=cold,
-        donate=donate,
-        inplace=inplace,
-    )
+    program = jax_program(fn, args, named, jit=jit, cold=cold, donate=donate, inplace=inplace)
     timing = clock(program, seconds=seconds, begun=begun)
     return replace(timing, notes=(*timing.notes, *program.notes))
 
@@ -414,11 +402,7 @@ def _with_dict(fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _compile(
-    fn: Callable[..., Any],
-    sets: list[Any],
-    mode: str,
-) -> JaxProgram:
+def _compile(fn: Callable[..., Any], sets: list[Any], mode: str) -> JaxProgram:
     import jax
     import jax.numpy as jnp
 

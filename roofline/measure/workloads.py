@@ -248,13 +248,7 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
 
 
 def matmul_case(
-    m: int,
-    n: int,
-    k: int,
-    dtype: str = "bf16",
-    *,
-    batch: int = 1,
-    turned: bool | None = None,
+    m: int, n: int, k: int, dtype: str = "bf16", *, batch: int = 1, turned: bool | None = None
 ) -> Case:
     """Return C[m, n] = A[m, k] · B[k, n], `batch` of them; `turned`: B is stored as [n, k].
 

@@ -40,10 +40,7 @@ def ceilings() -> list[Sample]:
     streams = ("read", "write", "copy", "scale", "scale in place", "add", "triad")
     samples = [
         timed(f"{name} {size} fp32", 1e-6, group="memory", flops=0.0, bytes=2000.0 * n * share)
-        for size, share in (
-            ("16 KiB", 1.0),
-            ("8 KiB", 0.5),
-        )
+        for size, share in (("16 KiB", 1.0), ("8 KiB", 0.5))
         for n, name in enumerate(streams, 1)
     ]
     for n, dtype in enumerate(("fp32", "bf16", "int8"), 1):
@@ -66,13 +63,7 @@ def record(*samples: Sample, **changes: Any) -> Record:
             "memory": 2**33,
             "cache": 2**25,
         },
-        host={
-            "system": "Linux 6",
-            "machine": "x86_64",
-            "cpu": "Invented 1",
-            "cores": 2,
-            "load": 0,
-        },
+        host={"system": "Linux 6", "machine": "x86_64", "cpu": "Invented 1", "cores": 2, "load": 0},
         software={"python": "3.11", "jax": "0.10.2"},
         date="2026-01-02T03:04:05Z",
         command="python -m roofline measure",

@@ -39,10 +39,7 @@ def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
     x = jnp.ones((256, 256))
     up = jnp.ones((256, 1024))
     down = jnp.ones((1024, 256))
-    work = [
-        rh.work.matmul(256, 1024, 256, "fp32"),
-        rh.work.matmul(256, 256, 1024, "fp32"),
-    ]
+    work = [rh.work.matmul(256, 1024, 256, "fp32"), rh.work.matmul(256, 256, 1024, "fp32")]
     why = roofline.explain(layer, x, up, down, work=work, **QUICK)
     kernels = [row for row in why.rows if row.kind == "kernel"]
     assert sum(row.matrix_flops for row in kernels) == 2 * 2 * 256 * 256 * 1024

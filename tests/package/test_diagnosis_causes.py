@@ -119,14 +119,7 @@ ENTRY %main (x: f64[1024,1024], w: f64[1024,1024]) -> f64[1024,1024] {
 """
 
 
-@pytest.mark.parametrize(
-    ("platform", "chip"),
-    [
-        ("cpu", None),
-        ("gpu", "h200"),
-        ("tpu", "v6e"),
-    ],
-)
+@pytest.mark.parametrize(("platform", "chip"), [("cpu", None), ("gpu", "h200"), ("tpu", "v6e")])
 def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | None) -> None:
     ceilings = CPU if chip is None else Ceilings(rh.chip(chip))
     wide = modelled_case(Program(WIDE, platform), ceilings)

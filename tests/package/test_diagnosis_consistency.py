@@ -42,9 +42,7 @@ def test_a_beaten_roof_is_noted() -> None:
     assert note.startswith("1 of 2 kernels, 500 ms of the call, run more than 1.2 times as fast")
 
 
-def test_a_profiler_that_slows_a_call_is_said_first_and_shares_are_withheld(
-    tmp_path: Path,
-) -> None:
+def test_a_profiler_that_slows_a_call_is_said_first_and_shares_are_withheld(tmp_path: Path) -> None:
     reason = slowed(trace("gpu", 60), (1.29e-3, 1.3e-3, 1.28e-3), (14.2e-3,), 2)
     assert "11.0 times as long (14.2 ms instead of 1.29 ms)" in reason
     assert "30 launches in each" in reason

@@ -181,11 +181,7 @@ NAMED = {
         (spec(8, 32, 128), spec(8, 1024, 8, 128), spec(8, 1024, 8, 128)),
         ("repeated", 0.7, "is written 4 times"),
     ),
-    "an array that grows": (
-        lengthened,
-        (spec(60, 8, 512),),
-        ("growing", 0.4, "concatenate of "),
-    ),
+    "an array that grows": (lengthened, (spec(60, 8, 512),), ("growing", 0.4, "concatenate of ")),
 }
 
 

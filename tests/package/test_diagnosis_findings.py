@@ -128,13 +128,7 @@ def with_cublas(text: str, batch: str = '["0"]', left: str = "2") -> str:
     return dot.sub(call, text)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "cause"),
-    [
-        ("bf16", "attention"),
-        ("f32", "scores"),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "cause"), [("bf16", "attention"), ("f32", "scores")])
 def test_attention_in_calls_of_a_library(dtype: str, cause: str) -> None:
     plain = ATTENTION.replace("T[", f"{dtype}[")
     text = with_cublas(plain)
@@ -193,13 +187,7 @@ def test_a_last_wave_that_is_nearly_empty() -> None:
     assert tails(kernel(100_000)) == []
 
 
-@pytest.mark.parametrize(
-    ("types", "peak"),
-    [
-        (("f32",), 4e14),
-        (("f32 highest",), 5e13),
-    ],
-)
+@pytest.mark.parametrize(("types", "peak"), [(("f32",), 4e14), (("f32 highest",), 5e13)])
 def test_float32_products_of_a_gpu_are_held_against_tf32(
     types: tuple[str, ...], peak: float
 ) -> None:

@@ -13,9 +13,7 @@ from roofline.xla import can_compile
 # What is compiled for a chip is kept; the others are measured here, once a week
 CASES = [
     pytest.param(
-        each,
-        id=f"{each.cause}:{each.name}",
-        marks=() if "chip" in each.how else pytest.mark.weekly,
+        each, id=f"{each.cause}:{each.name}", marks=() if "chip" in each.how else pytest.mark.weekly
     )
     for each in PLANTED
 ]

@@ -7,16 +7,7 @@ import random
 
 import pytest
 
-from roofline.diagnosis.rows import (
-    GAP,
-    HOST,
-    KERNEL,
-    LOOP,
-    Shares,
-    TimedRow,
-    shares,
-    waterfall,
-)
+from roofline.diagnosis.rows import GAP, HOST, KERNEL, LOOP, Shares, TimedRow, shares, waterfall
 from roofline.diagnosis.trace import Event
 
 
@@ -30,36 +21,18 @@ def of(events: list[Event], start: float = 0.0, end: float = 10.0) -> Shares:
 
 
 def test_a_loop_has_what_its_kernels_leave() -> None:
-    parts = of(
-        [
-            event("while", 1, 9),
-            event("a", 2, 4),
-            event("b", 4, 7),
-        ]
-    )
+    parts = of([event("while", 1, 9), event("a", 2, 4), event("b", 4, 7)])
     assert parts.busy == pytest.approx({"while": 3, "a": 2, "b": 3})
     assert (parts.before, sum(parts.gaps), parts.after) == pytest.approx((1, 0, 1))
 
 
 def test_overlapping_streams_share_an_instant() -> None:
-    parts = of(
-        [
-            event("a", 0, 6),
-            event("copy", 2, 4, "2"),
-            event("b", 6, 10),
-        ]
-    )
+    parts = of([event("a", 0, 6), event("copy", 2, 4, "2"), event("b", 6, 10)])
     assert parts.busy == pytest.approx({"a": 5, "copy": 1, "b": 4})
 
 
 def test_gaps_are_told_apart() -> None:
-    parts = of(
-        [
-            event("a", 1, 3),
-            event("b", 4, 5),
-            event("a", 7, 8),
-        ]
-    )
+    parts = of([event("a", 1, 3), event("b", 4, 5), event("a", 7, 8)])
     assert (parts.before, parts.after) == pytest.approx((1, 2))
     assert parts.gaps == pytest.approx([1, 2])
 
@@ -93,11 +66,7 @@ def some_rows(chance: random.Random) -> list[TimedRow]:
         known = (None, None) if roofless else (least, reachable)
         return TimedRow(f"k{n}", KERNEL, seconds, least=known[0], reachable=known[1])
 
-    rest = [
-        TimedRow("w", LOOP, 0.1),
-        TimedRow("g", GAP, 0.2),
-        TimedRow("h", HOST, 0.3),
-    ]
+    rest = [TimedRow("w", LOOP, 0.1), TimedRow("g", GAP, 0.2), TimedRow("h", HOST, 0.3)]
     return [*(kernel(n) for n in range(12)), *rest]
 
 

@@ -22,13 +22,7 @@ from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.explain import dtypes
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import join
-from roofline.diagnosis.trace import (
-    Event,
-    Span,
-    Trace,
-    programs_in,
-    read_trace,
-)
+from roofline.diagnosis.trace import Event, Span, Trace, programs_in, read_trace
 from roofline.diagnosis.trace_steps import named, prepared
 
 
@@ -97,11 +91,7 @@ def test_attention_of_a_library_has_its_flops(traces: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        (None, "no such file or folder"),
-        (b"", "no event of a device"),
-        (b"\xff" * 100, "no trace"),
-    ],
+    [(None, "no such file or folder"), (b"", "no event of a device"), (b"\xff" * 100, "no trace")],
 )
 def test_what_is_no_trace_says_so(tmp_path: Path, content: bytes | None, reason: str) -> None:
     file = tmp_path / "x.xplane.pb"

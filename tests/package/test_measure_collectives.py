@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 from kernel_suite import QUICK
 
-from roofline.measure.multi_device import (
-    collective_cases,
-    network_bytes,
-)
+from roofline.measure.multi_device import collective_cases, network_bytes
 from roofline_helpers import BadValue, measured
 
 

@@ -32,11 +32,7 @@ def quick(fn: Callable[..., Any], *args: Any, **options: Any) -> measured.Timing
 
 def test_a_result_that_does_not_depend_on_the_inputs_is_refused() -> None:
     hidden = jax.jit(lambda x: (jnp.ones(8), x + 1))
-    for fn in (
-        lambda x: 2.0,
-        lambda x: jnp.ones(1000),
-        lambda x: hidden(x)[0],
-    ):
+    for fn in (lambda x: 2.0, lambda x: jnp.ones(1000), lambda x: hidden(x)[0]):
         with pytest.raises(BadValue, match="doesn't depend on any argument"):
             quick(fn, numbers())
 
@@ -77,15 +73,7 @@ def test_bad_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"jit": False},
-        {"donate": False},
-        {"cold": False},
-        {"inplace": True},
-    ],
-    ids=str,
+    "options", [{}, {"jit": False}, {"donate": False}, {"cold": False}, {"inplace": True}], ids=str
 )
 def test_every_way_of_timing_gives_a_possible_time(options: dict[str, Any]) -> None:
     begun = perf_counter()

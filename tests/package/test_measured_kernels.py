@@ -39,11 +39,7 @@ def test_no_measured_kernel_beats_the_memory(family: str) -> None:
 
 @pytest.mark.parametrize(
     ("family", "chip", "dtype"),
-    [
-        ("matmul", "h100", "bf16"),
-        ("matmul", "b200", "nvfp4"),
-        ("decode_attention", "h200", "bf16"),
-    ],
+    [("matmul", "h100", "bf16"), ("matmul", "b200", "nvfp4"), ("decode_attention", "h200", "bf16")],
 )
 def test_a_law_errs_as_it_says_and_less_than_the_roof(family: str, chip: str, dtype: str) -> None:
     law = measured.laws(family, chip, dtype)

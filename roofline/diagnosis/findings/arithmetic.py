@@ -11,14 +11,7 @@ from roofline import xla
 from roofline.diagnosis.findings.causes import OVERSTATED, Case, Cause, Claim, Claims, whole
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import TimedRow
-from roofline.xla.hlo import (
-    ARITHMETIC,
-    TRANSCENDENTAL,
-    VIEWS,
-    Computation,
-    Instruction,
-    Site,
-)
+from roofline.xla.hlo import ARITHMETIC, TRANSCENDENTAL, VIEWS, Computation, Instruction, Site
 from roofline_helpers.common.show import si
 
 
