@@ -168,9 +168,9 @@ def _short(value: Any) -> Any:
     if isinstance(value, float) and not value.is_integer():
         return float(f"{value:.6g}")
     if isinstance(value, list | tuple):
-        return [_short(each) for each in value]
+        return [_short(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _short(each) for key, each in value.items() if each is not None}
+        return {key: _short(item) for key, item in value.items() if item is not None}
     return value
 
 
@@ -202,8 +202,8 @@ def load(path: Any) -> ReaderRecord:
 
 def kept(folder: Any = None) -> dict[str, ReaderRecord]:
     """Return the records that the book keeps, by name."""
-    place = records.committed("roofline", "readers") if folder is None else folder
-    return {name: load(file) for name, file in records.files(place).items()}
+    folder = records.committed("roofline", "readers") if folder is None else folder
+    return {name: load(file) for name, file in records.files(folder).items()}
 
 
 # --- Measuring, and checking ----------------------------------------------------------------------
@@ -260,7 +260,7 @@ def problems(record: ReaderRecord) -> list[str]:
     for sample in measured.samples:
         if not sample.passes:
             continue
-        seconds = min(each.median for each in sample.passes)
+        seconds = min(timing.median for timing in sample.passes)
         if sample.group == "memory":
             found += _beats(sample.name, sample.bytes / seconds, chip.memory["hbm"].bandwidth)
         elif sample.flops:
@@ -284,9 +284,10 @@ def _unfit(measured: Record, why: Explanation) -> Iterator[str]:
     lacking = [name for name in VERSIONS if not VERSION.fullmatch(software.get(name, ""))]
     if lacking:
         yield f"it names no version of {', '.join(lacking)}"
-    for name, there in (("memory stream", measured.streams), ("matmul in bf16", measured.peaks)):
-        if not there or ("bf16" in name and "bf16" not in there):
-            yield f"it has no {name}"
+    if not measured.streams:
+        yield "it has no memory stream"
+    if "bf16" not in measured.peaks:
+        yield "it has no matmul in bf16"
     if not measured.complete:
         yield "it is incomplete"
     if why.name != STEP.name or why.origin != "measured":

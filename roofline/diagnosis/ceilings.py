@@ -240,7 +240,7 @@ def _of_this_cpu(dtypes: tuple[str, ...]) -> Ceilings:
     chosen = [
         *streams,
         *level_cases(cached),
-        *(matmul_case(1024, 1024, 1024, dtype, turned=False) for dtype in dtypes),
+        *(matmul_case(1024, 1024, 1024, dtype, transposed=False) for dtype in dtypes),
         vector_case("fp32", 2**20, steps=64),
     ]
     # A ceiling is the best of all passes. Other work on the machine only makes a pass longer, and

@@ -35,11 +35,11 @@ def last_cache() -> int:
     >>> last_cache() > 2**18
     True
     """
-    one = first_device()
-    if one.platform == "cpu":
+    device = first_device()
+    if device.platform == "cpu":
         return _cpu_cache() or 64 * 2**20
     with contextlib.suppress(RooflineError):
-        memory = chips.chip(one).memory
+        memory = chips.chip(device).memory
         for level in ("l2", "vmem"):
             if level in memory:
                 return int(memory[level].capacity.value)
@@ -64,10 +64,10 @@ def free_memory() -> int | None:
     >>> free is None or free > 0
     True
     """
-    one = first_device()
-    if one.platform != "cpu":
+    device = first_device()
+    if device.platform != "cpu":
         with contextlib.suppress(Exception):
-            stats = one.memory_stats()
+            stats = device.memory_stats()
             return int(stats["bytes_limit"] - stats["bytes_in_use"])
         return None
     limits = []
@@ -91,19 +91,19 @@ def device_facts() -> Device:
     """
     import jax
 
-    one = first_device()
-    kind = str(one.device_kind)
+    device = first_device()
+    kind = str(device.device_kind)
     chip = None
     with contextlib.suppress(RooflineError):
-        chip = chips.chip(one).key
-    name = _cpu_name() if one.platform == "cpu" else kind
+        chip = chips.chip(device).key
+    name = _cpu_name() if device.platform == "cpu" else kind
     driver = None
-    if one.platform == "gpu":
+    if device.platform == "gpu":
         driver = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     with contextlib.suppress(Exception):
-        driver = driver or str(one.client.platform_version).strip().split("\n")[0][:200]
+        driver = driver or str(device.client.platform_version).strip().split("\n")[0][:200]
     return {
-        "platform": one.platform,
+        "platform": device.platform,
         "kind": kind,
         "name": name,
         "chip": chip,

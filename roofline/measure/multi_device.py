@@ -73,7 +73,7 @@ def run_collective(kind: str, x: Any, count: int) -> Any:
     return lax.ppermute(x, AXIS, ring)
 
 
-def chain(kind: str, place: Any) -> Any:
+def chain(kind: str, mesh: Any) -> Any:
     """Return a function that runs one collective of this kind on each of its arguments in turn."""
     import jax
     from jax import lax
@@ -84,11 +84,11 @@ def chain(kind: str, place: Any) -> Any:
         for part in parts:
             if ends:  # each collective waits for the one before
                 part, ends[-1] = lax.optimization_barrier((part, ends[-1]))
-            ends.append(run_collective(kind, part, place.devices.size))
+            ends.append(run_collective(kind, part, mesh.devices.size))
         return [end[:1] for end in ends]
 
     spec = PartitionSpec(AXIS)
-    return jax.shard_map(local, mesh=place, in_specs=spec, out_specs=spec, check_vma=False)
+    return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
 
 
 def network_bytes(kind: str, size: float, count: int) -> float:
@@ -116,11 +116,11 @@ def collective_cases(
     BadValue
         Fewer than two devices.
     """
-    place = device_mesh(devices)
-    count = place.devices.size
+    mesh = device_mesh(devices)
+    count = mesh.devices.size
     # between two devices a permute forwards and one back are the same
     kinds = [kind for kind in KINDS if count > 2 or kind != "permute back"]
-    made = []
+    cases = []
     for size, kind in itertools.product(sizes, kinds):
         loops = max(4, min(32, 2**28 // size))
         part, sent = size / count, {"network": network_bytes(kind, size, count)}
@@ -128,40 +128,40 @@ def collective_cases(
             f"{kind} {size_in_words(size)} over {count}",
             "collectives",
             Work(kind, {"part": part}, {"made": part}, others=sent),
-            functools.partial(_arrays, kind, size, place, loops),
-            start=functools.partial(_started, kind, place),
+            functools.partial(_arrays, kind, size, mesh, loops),
+            start=functools.partial(_program, kind, mesh),
             needs=3.0 * loops * size,
             loops=loops,
         )
-        made.append(case)
-    return made
+        cases.append(case)
+    return cases
 
 
-def _started(kind: str, place: Any, *parts: Any) -> JaxProgram:
+def _program(kind: str, mesh: Any, *parts: Any) -> JaxProgram:
     import jax
 
-    lowered = lower(jax.jit(chain(kind, place)), Arguments(parts), {})
+    lowered = lower(jax.jit(chain(kind, mesh)), Arguments(parts), {})
     program = JaxProgram(executable_of(lowered, APART), [parts], None, "plain")
     name = "collective-permute" if kind.startswith("permute") else kind
     pattern = re.compile(rf" {name}(?:-start)?\(")
-    left = len(pattern.findall(program.call.as_text()))
-    if left != len(parts):
-        raise CannotRun(f"{left} of {len(parts)} {name}s are left in the compiled program: {kind}")
+    kept = len(pattern.findall(program.call.as_text()))
+    if kept != len(parts):
+        raise CannotRun(f"{kept} of {len(parts)} {name}s are left in the compiled program: {kind}")
     return program
 
 
-def _arrays(kind: str, size: int, place: Any, copies: int) -> tuple[Any, ...]:
+def _arrays(kind: str, size: int, mesh: Any, copies: int) -> tuple[Any, ...]:
     """Return the arguments: a reduction's part is a whole array, others' parts are shards."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec
 
-    count = place.devices.size
+    count = mesh.devices.size
     elements = -(-size // (2 * count * count)) * count * count
     whole = elements * (count if kind in ("all-reduce", "reduce-scatter") else 1)
     make = jax.jit(
         lambda i: (jnp.arange(whole, dtype=jnp.int32) % 251 + i).astype("bfloat16"),
-        out_shardings=NamedSharding(place, PartitionSpec(AXIS)),
+        out_shardings=NamedSharding(mesh, PartitionSpec(AXIS)),
     )
     return tuple(make(i) for i in range(copies))
 
@@ -175,8 +175,8 @@ def multi_device_cases(quick: bool = False) -> list[Case]:
         Fewer than two devices.
     """
     devices = list(device_mesh().devices.flat)
-    made = []
+    cases = []
     while len(devices) > 1:
-        made += collective_cases(QUICK if quick else SIZES, devices=devices)
+        cases += collective_cases(QUICK if quick else SIZES, devices=devices)
         devices = devices[: len(devices) // 2]
-    return made
+    return cases

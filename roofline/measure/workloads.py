@@ -166,7 +166,7 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     n = size // kind.itemsize
     half = kind.type(0.5)
 
-    def one(fn: Any, count: int, job: Work, **options: Any) -> Case:
+    def case(fn: Callable[..., Any], count: int, job: Work, **options: Any) -> Case:
         def make() -> tuple[Any, ...]:
             return tuple(array(n if job.reads else 1, dtype=dtype) for _ in range(count))
 
@@ -178,13 +178,13 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
 
     write = Work("write", {}, {"y": n * kind.itemsize}, dtype=dtype)
     return [
-        one(lambda x: jnp.max(x), 1, replace(work.reduction(1, n, dtype), name="read")),
-        one(lambda s: jnp.broadcast_to(s, (n,)) + half, 1, write),
-        one(lambda x: jnp.copy(x), 1, stream("copy", 0)),
-        one(lambda x: x * half, 1, stream("scale", 1)),
-        one(lambda x: x * half + half, 1, stream("scale in place", 2), inplace=True),
-        one(lambda x, y: x + y, 2, stream("add", 1, 2)),
-        one(lambda x, y: x + half * y, 2, stream("triad", 2, 2)),
+        case(lambda x: jnp.max(x), 1, replace(work.reduction(1, n, dtype), name="read")),
+        case(lambda s: jnp.broadcast_to(s, (n,)) + half, 1, write),
+        case(lambda x: jnp.copy(x), 1, stream("copy", 0)),
+        case(lambda x: x * half, 1, stream("scale", 1)),
+        case(lambda x: x * half + half, 1, stream("scale in place", 2), inplace=True),
+        case(lambda x, y: x + y, 2, stream("add", 1, 2)),
+        case(lambda x, y: x + half * y, 2, stream("triad", 2, 2)),
     ]
 
 
@@ -206,7 +206,7 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
     """
     import jax
 
-    kind, here = kind_of(dtype), on_cpu()
+    kind, cpu = kind_of(dtype), on_cpu()
     half = kind.type(0.5)
 
     def body(_: Any, x: Any) -> Any:
@@ -225,12 +225,12 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
 
     def arguments(n: int, turns: int) -> tuple[Any, ...]:
         x = array(n, dtype=dtype)
-        return (x, np.int32(turns)) if here else (x,)
+        return (x, np.int32(turns)) if cpu else (x,)
 
     cases = []
-    for size in (whole("a size of sizes", each) for each in sizes):
+    for size in (whole("a size of sizes", size) for size in sizes):
         n = max(size // kind.itemsize, 1)
-        loops = min(max(2**26 // size, 1), 2**10 if here else 2**6)
+        loops = min(max(2**26 // size, 1), 2**10 if cpu else 2**6)
         job = work.elementwise(n, 1, 1, 2, dtype, name="scale in place, looped")
         cases.append(
             Case(
@@ -238,7 +238,7 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
                 "levels",
                 job,
                 functools.partial(arguments, n, loops),
-                looped if here else functools.partial(fixed, loops),
+                looped if cpu else functools.partial(fixed, loops),
                 needs=3 * size,
                 loops=loops,
                 options={"inplace": True},
@@ -248,9 +248,9 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
 
 
 def matmul_case(
-    m: int, n: int, k: int, dtype: str = "bf16", *, batch: int = 1, turned: bool | None = None
+    m: int, n: int, k: int, dtype: str = "bf16", *, batch: int = 1, transposed: bool | None = None
 ) -> Case:
-    """Return C[m, n] = A[m, k] · B[k, n], `batch` of them; `turned`: B is stored as [n, k].
+    """Return C[m, n] = A[m, k] · B[k, n], `batch` of them; `transposed`: B is stored as [n, k].
 
     In 8 bits that is the default. The kernels of NVIDIA's library read it in that order, and XLA
     would otherwise transpose it in every call: on an H100 half as long as the matmul.
@@ -273,18 +273,18 @@ def matmul_case(
     # On accelerators JAX's default for fp32 is the matrix unit's tf32 or bf16
     exact = jax.lax.Precision.HIGHEST if dtype in ("fp32", "fp64") else None
 
-    turned = kind_of(stored).itemsize == 1 if turned is None else turned
+    transposed = kind_of(stored).itemsize == 1 if transposed is None else transposed
 
     def product(a: Any, b: Any) -> Any:
-        b = jnp.swapaxes(b, -1, -2) if turned else b
+        b = jnp.swapaxes(b, -1, -2) if transposed else b
         return jnp.matmul(a, b, precision=exact, preferred_element_type=preferred)
 
     lead = (batch,) if batch > 1 else ()
     size = f"{batch} × " * (batch > 1) + f"{m}×{n}×{k}"
     counted = work.matmul(m, n, k, dtype, out=out, batch=batch)
-    second = (n, k) if turned else (k, n)
+    second = (n, k) if transposed else (k, n)
     return Case(
-        f"matmul {size} {dtype}" + ", B transposed" * turned,
+        f"matmul {size} {dtype}" + ", B transposed" * transposed,
         "compute",
         counted,
         lambda: (array(*lead, m, k, dtype=stored), array(*lead, *second, dtype=stored)),
@@ -342,7 +342,7 @@ def kernel_cases(rows: int, columns: int, dtype: str = "fp32") -> list[Case]:
     heads = max(n // (seq * width * 4), 1)
     scores = work.total(*work.naive_attention(1, seq, heads=heads, head_dim=width, dtype=dtype))
 
-    def one(name: str, job: Work, fn: Any, *shapes: tuple[int, ...]) -> Case:
+    def case(name: str, job: Work, fn: Callable[..., Any], *shapes: tuple[int, ...]) -> Case:
         return Case(
             f"{name} {dtype}",
             "kernels",
@@ -357,14 +357,14 @@ def kernel_cases(rows: int, columns: int, dtype: str = "fp32") -> list[Case]:
     product = work.matmul(1, columns, columns, dtype)
     attention = functools.partial(jax.nn.dot_product_attention, implementation="xla")
     return [
-        one(f"GELU {size}", work.gelu(n, dtype), jax.nn.gelu, full),
-        one(f"row sums {size}", sums, lambda x: x.sum(1), full),
-        one(f"softmax {size}", work.softmax(rows, columns, dtype), jax.nn.softmax, full),
-        one(
+        case(f"GELU {size}", work.gelu(n, dtype), jax.nn.gelu, full),
+        case(f"row sums {size}", sums, lambda x: x.sum(1), full),
+        case(f"softmax {size}", work.softmax(rows, columns, dtype), jax.nn.softmax, full),
+        case(
             f"LayerNorm {size}", norm, lambda x, g, b: jax.nn.standardize(x) * g + b, full, row, row
         ),
-        one(f"attention {heads}×{seq}×{width}", scores, attention, *[(seq, heads, width)] * 3),
-        one(f"matvec {columns}×{columns}", product, jnp.matmul, (1, columns), (columns, columns)),
+        case(f"attention {heads}×{seq}×{width}", scores, attention, *[(seq, heads, width)] * 3),
+        case(f"matvec {columns}×{columns}", product, jnp.matmul, (1, columns), (columns, columns)),
     ]
 
 
@@ -381,18 +381,18 @@ def cases(quick: bool = False) -> list[Case]:
     >>> cases(quick=True)[0].group
     'memory'
     """
-    here = on_cpu()
+    cpu = on_cpu()
     budget = free_memory() or 4 * 2**30
     # A launch leaves a gap of some 10 µs on a GPU: 4 GiB tensors make that less than a percent
-    size = max(4 * last_cache(), 2**27 if here else 2**32)
+    size = max(4 * last_cache(), 2**27 if cpu else 2**32)
     size = 2 ** math.ceil(math.log2(size))
     while 4 * size > budget / 2 and size > 2**20:
         size //= 2
     chosen = memory_cases(size)
     if not quick:
-        powers = range(14, int(math.log2(size)) + 1, 1 if here else 2)
+        powers = range(14, int(math.log2(size)) + 1, 1 if cpu else 2)
         chosen += level_cases([2**power for power in powers])
-    if here:
+    if cpu:
         side = [512, 1024, 2048] if quick else [256, 512, 1024, 2048, 3072]
         chosen += [matmul_case(s, s, s, "fp32") for s in side]
         chosen += [matmul_case(512, 512, 512, "fp32", batch=8)]
@@ -442,7 +442,7 @@ def run(
     quick : bool
         Fewer cases, each measured for a shorter time.
     chosen : sequence of Case, optional
-        Cases of `device.workloads`, in place of the usual ones.
+        Cases of this module, in place of the usual ones.
     passes : int
         How often the whole list is measured, forwards and backwards in turn: their difference is
         the spread between passes.
