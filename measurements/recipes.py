@@ -28,11 +28,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import roofline_helpers as rh
-from roofline import validation, xla
+from roofline import storage, validation, xla
 from roofline.validation import PublishedStep
 from roofline.xla import DoesNotFit, Report
 from roofline.xla.analysis import refusal_recorded
-from roofline_helpers.common import records
 from roofline_helpers.models import Decoder
 from tools import books
 from tools.notebooks.records import COMPILED
@@ -226,7 +225,7 @@ def brief(report: Report) -> str:
     """
     rows = tuple(dataclasses.replace(row, source=None) for row in report.rows)
     text = json.loads(dataclasses.replace(report, rows=rows).to_json(brief=True))
-    return records.dumps({**text, "notes": list(report.notes[-1:])})
+    return storage.dumps({**text, "notes": list(report.notes[-1:])})
 
 
 def keep(one: PublishedStep) -> None:
@@ -239,7 +238,7 @@ def keep(one: PublishedStep) -> None:
     except DoesNotFit as error:
         print(f"{one.key}: {error}")
         return
-    records.write(COMPILED / f"{one.record}.{one.chip}.json", brief(report))
+    storage.write(COMPILED / f"{one.record}.{one.chip}.json", brief(report))
     print(f"{one.key}: {report.notes[-1]}")
 
 

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofline import measure
+from roofline.terminal import Grid, show
 from roofline_helpers import __version__
-from roofline_helpers.common.terminal import Grid, show
 
 if TYPE_CHECKING:
     from roofline_helpers import chips
@@ -206,8 +206,8 @@ def _out(path: str | None, *endings: str) -> Path | None:
 
 
 def _analyze(options: argparse.Namespace) -> int:
+    from roofline import storage
     from roofline.xla import analyze, display
-    from roofline_helpers.common import records
     from roofline_helpers.common.checks import name_of
 
     by, out = options.by, _out(options.out, ".json")
@@ -217,7 +217,7 @@ def _analyze(options: argparse.Namespace) -> int:
     fn, args, kwargs = load_call(options.what)
     report = analyze(fn, *args, **asked, **kwargs)
     if out is not None:
-        records.write(out, report.to_json())
+        storage.write(out, report.to_json())
     if options.json:
         print(report.to_json(), end="")
         return 0
@@ -287,10 +287,10 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    from roofline import measure
+    from roofline import measure, storage
+    from roofline.measure.report import data_of, report
     from roofline.xla.targets import first_device
     from roofline_helpers import measured
-    from roofline_helpers.common import records
     from roofline_helpers.common.checks import RooflineError, needed, whole
 
     whole("--passes", options.passes)
@@ -312,11 +312,11 @@ def _measure(options: argparse.Namespace) -> int:
     if options.collectives and kind == "cpu":
         pretended = "these devices are one CPU's: results are checked, times mean nothing"
         record = replace(record, notes=(*record.notes, pretended))
-    record.save(out)
+    measure.save(record, out)
     if options.json:
-        print(records.dumps(record.to_dict()))
+        print(storage.dumps(data_of(record)))
     else:
-        print(f"{measured.record.report(record)}\n\nrecord: {out}")
+        print(f"{report(record)}\n\nrecord: {out}")
     if options.picture:
         from matplotlib.figure import Figure
 

@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from roofline.recurrent import delta_rule, mamba_1, mamba_2, short_convolution
 from roofline_helpers.common.checks import BadValue, RooflineError, mapping, whole
 from roofline_helpers.common.dtypes import dtype
 from roofline_helpers.models import Decoder, catalogue
@@ -28,11 +29,7 @@ from roofline_helpers.models.layers import (
     Mixer,
     Stored,
     attention,
-    delta_rule,
     latent_attention,
-    mamba_1,
-    mamba_2,
-    short_convolution,
 )
 
 PARTS = ("text_config", "llm_config", "language_config")

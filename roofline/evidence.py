@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roofline import storage
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import name_of
 
@@ -46,7 +47,7 @@ def load(name: str) -> dict[str, Any]:
 def save(name: str, data: Mapping[str, Any]) -> None:
     """Write a file of evidence, as the scripts in `measurements` of the repository do."""
     path = Path(str(records.committed("roofline", "evidence"))) / f"{name}.json"
-    print(f"written: {records.save(path, {'schema': SCHEMA, **data})}")
+    print(f"written: {storage.save(path, {'schema': SCHEMA, **data})}")
 
 
 def decode() -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from roofline import storage
 from roofline.diagnosis.explain import explain
 from roofline.diagnosis.explanation import Explanation
 from roofline.measure.machine import on_cpu
@@ -160,7 +161,7 @@ class ReaderRecord:
         why = msgspec.json.decode(self.explained.to_json())
         del why["schema"]
         kept = {"by": self.by, "url": self.url, "measured": asdict(self.measured), "explained": why}
-        return records.save(path, {"schema": SCHEMA, **_short(kept)})
+        return storage.save(path, {"schema": SCHEMA, **_short(kept)})
 
 
 def _short(value: Any) -> Any:
@@ -242,7 +243,7 @@ def share(
     shared = ReaderRecord(measured, why)
     if path is not None:
         shared.save(path)
-        records.write(Path(path).with_suffix(".md"), shared.text())
+        storage.write(Path(path).with_suffix(".md"), shared.text())
     return shared
 
 

@@ -11,10 +11,10 @@ from roofline.diagnosis.devices import DeviceTime
 from roofline.diagnosis.findings.causes import Finding
 from roofline.diagnosis.rows import KERNEL, REST, TimedRow
 from roofline.network.measured import exchange_beside
+from roofline.terminal import Grid
 from roofline.xla.kernel import function_of, main_dtype
 from roofline_helpers.common.checks import BadValue, UnknownName
 from roofline_helpers.common.show import cell, shortened, si, significant
-from roofline_helpers.common.terminal import Grid
 from roofline_helpers.measured.law import NoData
 from roofline_helpers.measured.typical import NEAR, typical
 from roofline_helpers.work import matmul

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from roofline import terminal
 from roofline.diagnosis.ceilings import Ceilings, ceilings_of
 from roofline.diagnosis.devices import joined, number_of
 from roofline.diagnosis.doubts import consistency_notes, ledger_notes, slowed, unsteady
@@ -28,7 +29,6 @@ from roofline.xla.kernel import main_dtype
 from roofline.xla.lower import Arguments, function_name, is_stage
 from roofline.xla.targets import NoCompiler, assumed_vector_peak, can_compile, first_device
 from roofline_helpers import chips
-from roofline_helpers.common import show
 from roofline_helpers.common.checks import BadType, BadValue, flag, needed, shown, single, whole
 from roofline_helpers.common.show import si
 from roofline_helpers.measured.record import Record
@@ -141,7 +141,7 @@ def explain(
         trace=None if trace is None else os.fspath(trace),
         name=name,
     )
-    with show.progress(flag("progress", progress)) as say:
+    with terminal.progress(flag("progress", progress)) as say:
         if isinstance(fn, str | os.PathLike):
             return task.of_trace(Path(fn), chip)
         if not (callable(fn) or is_stage(fn)):

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from roofline import storage
 from roofline.diagnosis import display, page
 from roofline.diagnosis.ceilings import Roofs
 from roofline.diagnosis.devices import DeviceTime
 from roofline.diagnosis.findings import Finding
 from roofline.diagnosis.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
+from roofline.storage import write
+from roofline.terminal import text_of
 from roofline.xla.expected import Expected
 from roofline.xla.kernel import main_dtype
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import BadValue, name_of, shown
-from roofline_helpers.common.records import write
-from roofline_helpers.common.terminal import text_of
 from roofline_helpers.roofline import Roofline
 
 if TYPE_CHECKING:
@@ -248,12 +249,12 @@ class Explanation:
 
     def to_json(self) -> str:
         """Return it as the text of a record, without the usual fields of rows and kernels."""
-        rows = [records.unusual(row, TimedRow("")) for row in self.rows]
+        rows = [storage.unusual(row, TimedRow("")) for row in self.rows]
         for row in rows:
             if "kernel" in row:
-                row["kernel"] = records.unusual(row["kernel"], NOTHING)
+                row["kernel"] = storage.unusual(row["kernel"], NOTHING)
         members = {member.name: getattr(self, member.name) for member in fields(self)}
-        return records.dumps({"schema": SCHEMA, **msgspec.to_builtins(members | {"rows": rows})})
+        return storage.dumps({"schema": SCHEMA, **msgspec.to_builtins(members | {"rows": rows})})
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to a file: ``why.html``, one page that needs no network, or ``why.json``.

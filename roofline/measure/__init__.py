@@ -20,13 +20,14 @@ How time is measured:
   the result.
 
 One file per topic: `timing` (the clock), `machine` (device and host), `workloads` and
-`multi_device` (the measured cases). JAX is imported when it is needed. A function that fails raises
-`CannotRun`.
+`multi_device` (the measured cases), `report` (a record as text, and as a file). JAX is imported
+when it is needed. A function that fails raises `CannotRun`.
 """
 
 from __future__ import annotations
 
+from roofline.measure.report import save
 from roofline.measure.timing import CannotRun, time
 from roofline.measure.workloads import run
 
-__all__ = ["time", "run", "CannotRun"]
+__all__ = ["time", "run", "save", "CannotRun"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from roofline import terminal
 from roofline.measure.machine import (
     busy,
     device_facts,
@@ -24,7 +25,6 @@ from roofline.measure.machine import (
 )
 from roofline.measure.timing import SECONDS, Launchable, clock, jax_program, reason
 from roofline_helpers import work
-from roofline_helpers.common import show
 from roofline_helpers.common.checks import (
     BadType,
     BadValue,
@@ -464,7 +464,7 @@ def run(
 
     Examples
     --------
-    >>> run(quick=True).save("mine.json")  # doctest: +SKIP
+    >>> record = run(quick=True)  # doctest: +SKIP
     """
     needed("measuring", "jax")
     todo = cases(quick) if chosen is None else chosen
@@ -474,7 +474,7 @@ def run(
     budget = single("seconds", BUDGETS[bool(quick)] if seconds is None else seconds)
     samples, notes = [unmeasured(case) for case in todo], list(busy())
     done = 0
-    with show.progress(progress) as say:
+    with terminal.progress(progress) as say:
         for number in range(rounds):
             # Forwards and backwards in turn, since an earlier case may warm or slow the chip
             order = list(range(len(todo)))

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 import pytest
 
 from roofline.network.topology import slice_of
+from roofline.storage import write
 from roofline.testing.plugin import PROPERTY
 from roofline.xla.analysis import analyze
 from roofline.xla.changes import Changes
@@ -32,7 +33,7 @@ from roofline_helpers.common.checks import (
     shown,
     single,
 )
-from roofline_helpers.common.records import BadRecord, write
+from roofline_helpers.common.records import BadRecord
 from roofline_helpers.common.show import si
 
 # --- Limits as tests write them: ``hbm_bytes="<= 1.2 GB"``, ``exposed="<= 5%"``, ``fits=True`` --

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from roofline.network.topology import slice_of
+from roofline.storage import save, write
 from roofline.xla.arrays import memory_notes
 from roofline.xla.collectives import axes_of_mesh
 from roofline.xla.compiler import (
@@ -50,7 +51,7 @@ from roofline.xla.targets import (
 )
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, shown, text, whole
-from roofline_helpers.common.records import committed, files, save, write
+from roofline_helpers.common.records import committed, files
 from roofline_helpers.common.show import si
 
 # --- Records used instead of the compiler --------------------------------------------------------

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from roofline.terminal import progress
 from roofline.xla.lower import Lowered, reason_of
 from roofline.xla.targets import (
     WITHOUT_TPU,
@@ -26,7 +27,6 @@ from roofline.xla.targets import (
 )
 from roofline_helpers import chips
 from roofline_helpers.common.checks import RooflineError
-from roofline_helpers.common.show import progress
 
 # --- The compiler's output: text, costs, memory --------------------------------------------------
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from roofline.terminal import Grid
 from roofline.xla.kernel import CompiledKernel, cycle_seconds_of, line_of, longest_of, seconds_of
 from roofline.xla.targets import assumed_vector_peak
 from roofline_helpers.common.show import cell, shortened, si, significant, template
-from roofline_helpers.common.terminal import Grid
 
 if TYPE_CHECKING:
     import pandas

@@ -521,7 +521,7 @@ class Timeline(Fields):
         BadValue
             Nothing takes time: the device is not in the chip table.
         """
-        from roofline_helpers.plot.charts import timeline
+        from roofline.xla.picture import timeline
 
         return timeline(self.spans, ax=ax)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from roofline import storage
+from roofline.terminal import text_of
 from roofline.xla import display
 from roofline.xla.changes import Changes, changes
 from roofline.xla.collectives import CollectiveOp
@@ -33,7 +35,6 @@ from roofline.xla.pallas import PallasKernel
 from roofline.xla.targets import chip_of, clock_of
 from roofline_helpers import __version__, chips
 from roofline_helpers.common import records
-from roofline_helpers.common.terminal import text_of
 from roofline_helpers.roofline import FLOOR, bound_of
 from roofline_helpers.verdicts import floor_of
 
@@ -440,7 +441,7 @@ class Report:
         kept["text"] = self.program if len(self.program) <= LONGEST_PROGRAM else ""
         if brief:
             kept |= {"xla": {}, "notes": [], "text": "", "package": __version__}
-        return records.dumps(msgspec.to_builtins(kept))
+        return storage.dumps(msgspec.to_builtins(kept))
 
     @classmethod
     def from_json(cls, text: str) -> Report:
@@ -513,12 +514,12 @@ def _brief(row: Row) -> dict[str, Any]:
         matmul=(),
         behind=row.behind if collective else 0,
     )
-    brief = records.unusual(bare, Row())
+    brief = storage.unusual(bare, Row())
     if collective is not None:
         groups = collective.groups if collective.windowed else None
         brief["collective"] = replace(collective, name="", channel="", groups=groups)
     usual = {"flops": Flops(), "source": SourceLine(""), "collective": CollectiveOp()}
-    inside = {key: records.unusual(brief[key], usual[key]) for key in usual if key in brief}
+    inside = {key: storage.unusual(brief[key], usual[key]) for key in usual if key in brief}
     return {**brief, **inside}
 
 
@@ -531,7 +532,7 @@ def _unusual(row: Row) -> dict[str, Any]:
         and sum(map(len, collective.groups or ())) > LARGEST_GROUPS
     ):
         row = replace(row, collective=replace(collective, groups=None))
-    return records.unusual(row, Row())
+    return storage.unusual(row, Row())
 
 
 def load_report(path: Any) -> Report:

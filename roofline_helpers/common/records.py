@@ -1,17 +1,14 @@
-"""Records: results kept as JSON files, checked when they are read and never half written.
+"""Records: results kept as JSON files, checked when they are read.
 
 A record is one JSON object. Its ``"schema"`` is ``family/version``, for instance
 ``roofline_helpers.measured/1``. Each family has a `msgspec.Struct` or a dataclass for its fields;
-`load` checks the file against its types.
+`load` checks the file against its types. `roofline.storage` writes them.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from functools import cache
@@ -47,66 +44,6 @@ class BadRecord(RooflineError, ValueError):
     ...     print(str(error)[:30])
     damaged or no record: it is no
     """
-
-
-def dumps(data: Mapping[str, Any]) -> str:
-    """Return a record as text: one line per member, and one line per item of a list.
-
-    Examples
-    --------
-    >>> print(dumps({"schema": "copies/1", "seconds": [1.5, 2]}), end="")
-    {
-    "schema": "copies/1",
-    "seconds": [
-     1.5,
-     2
-    ]
-    }
-    """
-    try:
-        members = [f"{_line(name)}: {_member(value)}" for name, value in data.items()]
-    except (TypeError, ValueError) as error:
-        raise BadRecord(f"this can't be recorded: {error}") from None
-    return "{\n" + ",\n".join(members) + "\n}\n"
-
-
-def _member(value: Any) -> str:
-    if isinstance(value, list | tuple) and value:
-        return "[\n" + ",\n".join(f" {_line(each)}" for each in value) + "\n]"
-    return _line(value)
-
-
-def _line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
-    """Write a record atomically: the file is replaced as a whole, or stays as it was.
-
-    It is written to a new file in the same folder, which is then moved over the old one, so that
-    neither an interruption nor a full disk damages an earlier record.
-    """
-    _family(data.get("schema"), "the record to save")
-    return write(path, dumps(data))
-
-
-def write(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text, as `save` does; a link, and the mode of a file, stay."""
-    target = Path(os.path.realpath(path))  # a link stays one
-    if not target.parent.is_dir():
-        raise FileNotFoundError(2, "there is no folder", str(target.parent))
-    new = target.with_name(f".{target.name}.{os.getpid()}.new")
-    try:
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, new)
-        os.replace(new, target)
-    finally:
-        new.unlink(missing_ok=True)
-    return Path(path)
 
 
 def files(folder: Any) -> dict[str, Any]:
@@ -214,12 +151,6 @@ def _unknown(data: Any, value: Any, place: tuple[Any, ...]) -> tuple[Any, str] |
     return None
 
 
-def unusual(value: Any, usual: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that have another value than the usual one."""
-    pairs = {each.name: getattr(value, each.name) for each in fields_of(value)}
-    return {name: one for name, one in pairs.items() if one != getattr(usual, name)}
-
-
 @cache
 def _fields(kind: Any) -> frozenset[str] | None:
     """Return the names of a type's fields; None if any name is allowed."""
@@ -229,8 +160,8 @@ def _fields(kind: Any) -> frozenset[str] | None:
 
 
 def _same_family(schema: Any, wanted: str) -> None:
-    family, version = _family(schema, "the file")
-    needed, known = _family(wanted, "the schema")
+    family, version = family_of(schema, "the file")
+    needed, known = family_of(wanted, "the schema")
     if family != needed:
         raise BadRecord(
             f"a record of another kind: {family!r} ({schema!r}), where {needed!r} is needed"
@@ -243,7 +174,8 @@ def _same_family(schema: Any, wanted: str) -> None:
         )
 
 
-def _family(schema: Any, where: str) -> tuple[str, int]:
+def family_of(schema: Any, where: str) -> tuple[str, int]:
+    """Return the family and the version that a schema names; raise BadRecord if it isn't one."""
     parts = re.fullmatch(r"([\w.]+)/(\d{1,6})", schema) if isinstance(schema, str) else None
     if parts is None:
         raise BadRecord(f"no record: {where} has no schema 'family/version', got {shown(schema)}")

@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import html
 import math
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -327,31 +325,3 @@ class Text(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-@contextlib.contextmanager
-def progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
-    """Return a function that shows a status line with the elapsed time on a terminal.
-
-    The line is written over, and gone at the end. Files, pipes and notebooks get nothing.
-    """
-    if not shown or not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
-
-    # a second way to the terminal: the compiler's C++ code is silenced on the first
-    with open(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding) as terminal:
-        line = Progress(
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=Console(file=terminal, markup=False, highlight=False, force_jupyter=False),
-            refresh_per_second=1,  # a thread that redraws more often would slow what is measured
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        with line:
-            task = line.add_task("")
-            yield lambda text: line.update(task, description=text, refresh=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from roofline_helpers import chips
@@ -239,7 +237,8 @@ class Sample(Fields):
         return list(dict.fromkeys([*self.notes, *passed]))
 
 
-def _ceiling(sample: Sample) -> float:
+def ceiling_rate(sample: Sample) -> float:
+    """Return the rate of a sample as a ceiling: byte/s of memory, else FLOP/s."""
     return sample.bandwidth if sample.group == "memory" else sample.rate
 
 
@@ -359,7 +358,7 @@ class Record:
             if sample.group == group and sample.source in OURS and sample.passes:
                 stream = re.sub(r" [\d.]+ [KMG]?i?B .*", "", sample.name)
                 key = stream if group == "memory" else sample.dtype
-                chosen[key] = max(chosen.get(key, sample), sample, key=_ceiling)
+                chosen[key] = max(chosen.get(key, sample), sample, key=ceiling_rate)
         return chosen
 
     def roofline(self, dtype: Any = "bf16") -> Roofline:
@@ -442,14 +441,6 @@ class Record:
         ax.legend(loc="lower right")
         return ax
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as its file's JSON data."""
-        return {"schema": SCHEMA, **asdict(self)}
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it to a file, whole or not at all (`records.save`)."""
-        return records.save(path, self.to_dict())
-
 
 def load(path: Any) -> Record:
     """Return the record in a file.
@@ -524,35 +515,3 @@ def _identity(record: Record) -> tuple[Any, ...]:
     if record.device["platform"] == "cpu":
         return "cpu", record.device["name"], record.host["cores"]
     return record.device["platform"], record.device["kind"]
-
-
-def report(record: Record) -> str:
-    """Return a record as text: the device, its ceilings, then every sample.
-
-    The line of a ceiling ends with the notes of the sample that sets it.
-
-    Examples
-    --------
-    >>> from roofline_helpers.measured import device_records
-    >>> report(device_records()["h200"]).splitlines()[0]
-    'NVIDIA H200 SXM (gpu, 16 host cores), JAX 0.11.2, 2026-11-21T02:05:42Z'
-    """
-    about = record.device
-    lines = [
-        f"{record.name} ({about['platform']}, {record.host['cores']} host cores), "
-        f"JAX {record.software.get('jax', '?')}, {record.date}"
-    ]
-    fastest = sorted(record.best("memory").values(), key=_ceiling)[-1:]
-    ceilings = [("memory ceiling", si(each.bandwidth, "B/s"), each) for each in fastest]
-    for group in ("compute", "vector"):
-        for dtype, each in record.best(group).items():
-            ceilings.append((f"{group} ceiling, {dtype}", si(each.rate, "FLOP/s"), each))
-    lines += ["; ".join([f"{name}: {rate}", *each.remarks]) for name, rate, each in ceilings]
-    same = beside(record)
-    if same is not None:
-        peaks = [f"{si(peak, 'FLOP/s')} {dtype}" for dtype, peak in same.peaks.items()]
-        theirs = ", ".join([si(same.bandwidth, "B/s"), *peaks])
-        lines.append(f"the book's record of this device, {same.date[:10]}: {theirs}")
-    lines += [f"note: {note}" for note in record.notes]
-    lines += ["", record.table().to_string()]
-    return "\n".join(lines)

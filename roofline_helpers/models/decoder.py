@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -112,16 +112,6 @@ class Decoder(Facts):
         facts = {"layers": f"{self.layers} layers of {self.d_model:,}", "cache": cached}
         used = f", {si(self.active_parameters, '').strip()} of them active" if self.experts else ""
         return {**facts, "parameters": f"{si(self.parameters, '').strip()} parameters{used}"}
-
-    def describe(self) -> str:
-        """Return it as text: every width and setting, one a line."""
-        from roofline_helpers.common.terminal import Grid, text_of
-
-        rows = [(field.name, str(getattr(self, field.name))) for field in fields(self)]
-        stated = [row for row in rows if row[1] not in ("None", "()") and row[0] != "blocks"]
-        if self.blocks:
-            stated += [(f"{n} layers", str(block)) for block, n in self.kinds.items()]
-        return text_of(repr(self), Grid(["", ""], stated))
 
     # --- layers -------------------------------------------------------------------------------
 

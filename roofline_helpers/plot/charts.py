@@ -1,8 +1,8 @@
-"""Bars, lines, and kernels in time."""
+"""Lines over a common x, and bytes as bars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,15 +135,15 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     ax = axes_for(ax)
     named = []
     for i, (name, row) in enumerate(bars.items()):
-        named += _draw_bar(ax, i, name, row, tints)
+        named += _draw_variant(ax, i, name, row, tints)
     ax.set_yticks(range(len(bars)), list(bars))
     ax.set_ylim(len(bars) - 0.45, -0.55)
     ax.set_xlim(0, largest * 1.26)
-    _below(ax, largest, "traffic", "B", ticks=5)
+    amount_axis(ax, largest, "traffic", "B", ticks=5)
     name_bars(ax, named, BAR)
-    handles = [_swatch(color, tensor) for tensor, color in tints.items()]
-    handles.append(_swatch(PALETTE["paper"], "read"))
-    handles.append(_swatch(PALETTE["paper"], "written", "////"))
+    handles = [swatch(color, tensor) for tensor, color in tints.items()]
+    handles.append(swatch(PALETTE["paper"], "read"))
+    handles.append(swatch(PALETTE["paper"], "written", "////"))
     legend_below(ax, handles)
     return ax
 
@@ -164,7 +164,7 @@ def _pieces(kernels: Work | Sequence[Work]) -> list[_Piece]:
     ]
 
 
-def _draw_bar(
+def _draw_variant(
     ax: Axes, i: int, name: str, row: Sequence[_Piece], tints: Mapping[str, Any]
 ) -> list[tuple[int, float, float, str]]:
     # returns (row, start, end, tensor) of the parts to label
@@ -174,7 +174,7 @@ def _draw_bar(
         if j and row[j - 1].kernel != kernel:
             edge, gid = [i - 0.42, i + 0.42], f"kernel:{name}:{kernel}"
             ax.plot([end, end], edge, color=PALETTE["ink"], lw=1.6, gid=gid)
-        _bar(ax, i, end, end + n, color, hatch, f"bytes:{name}:{tensor}")
+        draw_bar(ax, i, end, end + n, color, hatch, f"bytes:{name}:{tensor}")
         if tensor in tints:
             named.append((i, end, end + n, tensor))
         end += n
@@ -182,90 +182,21 @@ def _draw_bar(
     return named
 
 
-# --- The timeline of a compiled program ----------------------------------------------------------
-
-WIDE = 0.1
-"""Share of the whole time from which on a bar gets a name."""
-
-
-def timeline(spans: Sequence[Any], *, ax: Axes | None = None) -> Axes:
-    """Draw the times of kernels and exchanges, with hidden and exposed parts of the exchanges.
-
-    Parameters
-    ----------
-    spans : sequence of spans
-        `Report.timeline.spans`.
-
-    Raises
-    ------
-    BadValue
-        Nothing that takes time.
-
-    Examples
-    --------
-    >>> from roofline.xla.kernel import TimelineSpan
-    >>> timeline([TimelineSpan("matmul", "matmul", "kernels", 0.0, 2e-6, 1)]).get_xlabel()
-    'least time (µs)'
-    """
-    length = max((span.end for span in spans), default=0.0)
-    if not length > 0:
-        raise BadValue("a timeline needs spans that take time, got none")
-    ax = axes_for(ax)
-    named = []
-    kernels = [span for span in spans if span.lane == "compute"]
-    busy = sorted((span.start, span.end) for span in kernels)
-    color = tint(PALETTE["compute"], 0.55)
-    hidden, exposed = tint(PALETTE["network"], 0.3), tint(PALETTE["network"], 0.75)
-    for span in kernels:
-        _bar(ax, 0, span.start, span.end, color, "", f"kernel:{span.role}")
-        named.append((0, span.start, span.end, _short(span.role)))
-    for span in (span for span in spans if span.lane != "compute"):
-        for start, end, alone in _parts(span, busy):
-            if alone:
-                _bar(ax, 1, start, end, exposed, "////", f"exposed:{span.role}")
-            else:
-                _bar(ax, 1, start, end, hidden, "", f"hidden:{span.role}")
-        named.append((1, span.start, span.end, _short(span.role)))
-    ax.set_yticks([0, 1], ["kernels", "network"])
-    ax.set_ylim(1.55, -0.55)
-    ax.set_xlim(0, length)
-    _below(ax, length, "least time", "s", ticks=6)
-    wide = [piece for piece in named if piece[2] - piece[1] > WIDE * length]
-    name_bars(ax, list({piece[:3]: piece for piece in wide}.values()), BAR)
-    handles = [_swatch(color, "kernel"), _swatch(hidden, "exchange, hidden")]
-    legend_below(ax, [*handles, _swatch(exposed, "exposed", "////")])
-    return ax
-
-
-def _bar(ax: Axes, row: int, start: float, end: float, color: Any, hatch: str, gid: str) -> None:
+def draw_bar(
+    ax: Axes, row: int, start: float, end: float, color: Any, hatch: str, gid: str
+) -> None:
+    """Draw one piece of a horizontal bar."""
     look = {"facecolor": color, "hatch": hatch, "edgecolor": PALETTE["muted"], "lw": 0.6}
     ax.barh(row, end - start, left=start, height=BAR, gid=gid, **look)
 
 
-def _swatch(color: Any, label: str, hatch: str = "") -> Patch:
+def swatch(color: Any, label: str, hatch: str = "") -> Patch:
+    """Return an entry of a legend."""
     return Patch(fc=color, label=label, hatch=hatch, ec=PALETTE["muted"], lw=0.6)
 
 
-def _parts(span: Any, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, bool]]:
-    # start and end of each part of an exchange, and whether no kernel runs meanwhile
-    now = span.start
-    for start, end in busy:
-        if end <= now or start >= span.end:
-            continue
-        if start > now:
-            yield now, start, True
-        yield max(start, now), min(end, span.end), False
-        now = min(end, span.end)
-    if now < span.end:
-        yield now, span.end, True
-
-
-def _short(role: str) -> str:
-    return role.partition(" of ")[0].partition(", with")[0]
-
-
-def _below(ax: Axes, largest: float, quantity: str, unit: str, *, ticks: int) -> None:
-    # in the unit's prefix of the largest value
+def amount_axis(ax: Axes, largest: float, quantity: str, unit: str, *, ticks: int) -> None:
+    """Label the horizontal axis in the prefix that its largest value has."""
     prefix = si(largest, "").split(" ")[-1]
     ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: short_number(n / PREFIXES[prefix])))
     ax.xaxis.set_major_locator(MaxNLocator(ticks))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from measure_suite import record, timed
 
+from roofline import measure
 from roofline.measure import machine
 from roofline_helpers import measured
 from roofline_helpers.common.checks import BadType, UnknownName
@@ -17,7 +18,7 @@ MADE = record()
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    loaded = measured.load(MADE.save(tmp_path / "a.json"))
+    loaded = measured.load(measure.save(MADE, tmp_path / "a.json"))
     assert loaded == MADE
     assert loaded.complete
     assert loaded.bandwidth == MADE.bandwidth

@@ -43,7 +43,6 @@ def test_models_by_key_and_name() -> None:
     mixture = model("mixtral-8x7b")
     assert len(repr(mixture)) < 120
     assert "12.9 G of them active" in repr(mixture)
-    assert "head_dim    128" in mixture.describe()
 
 
 def test_a_token_s_cache() -> None:
@@ -162,7 +161,6 @@ def test_layers_of_one_model_differ_as_its_file_says(tmp_path: Path) -> None:
     assert read(tmp_path, FILES["DeepSeek-V3"]).kinds == model("deepseek-v3").kinds
     hybrid = read(tmp_path, FILES["Nemotron-H-56B-Base-8K"])
     assert (hybrid.sums, hybrid.state_layers) == (118, ("Mamba-2",))
-    assert "54 layers" in hybrid.describe()
     same = read(tmp_path, FILES["Mixtral-8x7B-v0.1"])
     assert replace(same, name="", source="") == replace(model("mixtral-8x7b"), name="", source="")
 

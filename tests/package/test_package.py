@@ -22,8 +22,8 @@ from tools import books
 FLOORS = {
     "roofline_helpers": "common roofline chips work verdicts plot measured models pages".split(),
     "roofline": (
-        "configurations evidence network training serving xla testing measure diagnosis readers"
-        " validation kernels labs cli __main__"
+        "storage terminal recurrent configurations evidence network training serving xla testing"
+        " measure diagnosis readers validation kernels labs cli __main__"
     ).split(),
 }
 HEAVY = ("jax", "jaxlib", "matplotlib", "seaborn", "pandas", "scipy", "IPython")

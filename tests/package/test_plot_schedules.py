@@ -6,7 +6,7 @@ import pytest
 from plot_suite import shown
 
 from roofline.xla.kernel import TimelineSpan as Span
-from roofline_helpers import plot
+from roofline.xla.picture import timeline
 
 pytestmark = pytest.mark.usefixtures("own_style")
 
@@ -19,7 +19,7 @@ SPANS = [
 
 
 def test_a_timeline_tells_hidden_from_exposed() -> None:
-    axes = plot.charts.timeline(SPANS)
+    axes = timeline(SPANS)
     bars = {
         bar.get_gid(): (round(bar.get_x(), 6), round(bar.get_x() + bar.get_width(), 6))
         for bar in axes.patches

@@ -12,6 +12,7 @@ from typing import Any, NotRequired, TypedDict
 import msgspec
 import pytest
 
+from roofline import storage
 from roofline_helpers.common import records
 from roofline_helpers.common.records import BadRecord
 
@@ -37,7 +38,7 @@ GOOD: dict[str, Any] = {"schema": SCHEMA, "name": "µ", "seconds": 0.5, "samples
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
-    path = records.save(tmp_path / "a.json", GOOD)
+    path = storage.save(tmp_path / "a.json", GOOD)
     assert records.load(path, SCHEMA, Good) == GOOD
     assert os.listdir(tmp_path) == ["a.json"]
     assert records.load(str(path), SCHEMA, dict) == GOOD
@@ -47,14 +48,14 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 def test_an_interruption_leaves_the_earlier_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    path = records.save(tmp_path / "a.json", GOOD)
+    path = storage.save(tmp_path / "a.json", GOOD)
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, point, stop)
     with pytest.raises(KeyboardInterrupt):
-        records.save(path, {**GOOD, "name": "new"})
+        storage.save(path, {**GOOD, "name": "new"})
     monkeypatch.undo()
     assert records.load(path, SCHEMA, Good) == GOOD
     assert os.listdir(tmp_path) == ["a.json"], "a half-written file is left behind"
@@ -120,7 +121,7 @@ def kept(*changed: dict[str, Any]) -> str:
 
 
 def test_a_record_becomes_what_it_is_a_record_of(tmp_path: Path) -> None:
-    path = records.write(tmp_path / "a.json", kept({"part": None}))
+    path = storage.write(tmp_path / "a.json", kept({"part": None}))
     read = records.load(path, SCHEMA, Kept)
     wanted = Sampled("µ", 1.0, {"a": 0.0, "b": 2.5}, (1, 2), {"n": 1})
     assert read == Kept(SCHEMA, (wanted, replace(wanted, part=None)))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import roofline_helpers as rh
-from roofline import validation, xla
+from roofline import terminal, validation, xla
 from roofline.diagnosis import ladder
 from roofline_helpers import measured, models
 from roofline_helpers.common import show
@@ -94,7 +94,7 @@ def test_progress_is_for_terminals_whatever_the_environment_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels of notebooks have it
-    with show.progress() as say:
+    with terminal.progress() as say:
         say("compiling")
     assert capsys.readouterr() == ("", "")
 

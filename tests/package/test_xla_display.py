@@ -7,8 +7,7 @@ import pytest
 from compiled_programs import spec
 from compiled_reports import report_of
 
-from roofline import xla
-from roofline_helpers.common import terminal
+from roofline import terminal, xla
 
 
 def test_text_and_table() -> None:

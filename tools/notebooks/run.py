@@ -246,7 +246,7 @@ def execute(
 
 def execute_all(paths: list[Path], refresh: bool) -> int:
     """Execute, normalise and write the notebooks; nothing is written where one fails."""
-    from roofline_helpers.common import records  # needs msgspec, which Colab lacks
+    from roofline import storage  # needs msgspec, which Colab lacks
 
     texts = {}
     for path in paths:
@@ -262,7 +262,7 @@ def execute_all(paths: list[Path], refresh: bool) -> int:
         texts[path] = text
         print(f"{path.name:34}{time.perf_counter() - begun:6.1f} s  {changed}", flush=True)
     for path, text in texts.items():
-        records.write(path, text)
+        storage.write(path, text)
     return 0
 
 

@@ -1,10 +1,12 @@
-"""Lines and tables as wide as the terminal, drawn by rich: no word breaks where it has the room."""
+"""The terminal: lines and tables as wide as it is, drawn by rich, and a status line."""
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
@@ -77,3 +79,31 @@ def _least(column: Sequence[str]) -> int:
     words = (word for cell in column for word in cell.split())
     longest = max(map(len, words), default=0)
     return max(min(NAMED, max(map(len, column))), longest)
+
+
+@contextlib.contextmanager
+def progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
+    """Return a function that shows a status line with the elapsed time on a terminal.
+
+    The line is written over, and gone at the end. Files, pipes and notebooks get nothing.
+    """
+    if not shown or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    # a second way to the terminal: the compiler's C++ code is silenced on the first
+    with open(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding) as terminal:
+        line = Progress(
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=Console(file=terminal, markup=False, highlight=False, force_jupyter=False),
+            refresh_per_second=1,  # a thread that redraws more often would slow what is measured
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        with line:
+            task = line.add_task("")
+            yield lambda text: line.update(task, description=text, refresh=True)
