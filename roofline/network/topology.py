@@ -420,8 +420,7 @@ def _allocate(size: int, free: list[Axis]) -> tuple[Axis, ...]:
     inside = math.gcd(size, math.prod(axis.size for axis in fast))
     tiles = product(*(_divisors(axis.size) for axis in fast))
     widest = max(
-        (tile for tile in tiles if math.prod(tile) == inside),
-        key=lambda tile: _width(fast, tile),
+        (tile for tile in tiles if math.prod(tile) == inside), key=lambda tile: _width(fast, tile)
     )
     sizes = dict(zip(fast, widest, strict=True))
     taken: list[Axis] = []

@@ -33,12 +33,7 @@ Transformer for training".
 """
 
 from roofline.training.layer import Layer, layer
-from roofline.training.limits import (
-    largest_tensor,
-    least_tokens,
-    least_width,
-    most_tensor,
-)
+from roofline.training.limits import largest_tensor, least_tokens, least_width, most_tensor
 from roofline.training.step import TrainingStep, step
 
 __all__ = [

@@ -95,11 +95,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("change", "error"),
-    [
-        ({"kv_heads": 3}, rh.BadValue),
-        ({"layers": 0}, rh.BadValue),
-        ({"name": 3}, rh.BadType),
-    ],
+    [({"kv_heads": 3}, rh.BadValue), ({"layers": 0}, rh.BadValue), ({"name": 3}, rh.BadType)],
 )
 def test_a_bad_decoder_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):

@@ -37,12 +37,7 @@ def test_axes_close_to_rings_by_the_generation_s_rule(
 
 
 @pytest.mark.parametrize(
-    ("chip", "chips", "shape"),
-    [
-        ("v5e", 8, (2, 4)),
-        ("v5p", 4, (2, 2, 1)),
-        ("v5p", 256, (4, 8, 8)),
-    ],
+    ("chip", "chips", "shape"), [("v5e", 8, (2, 4)), ("v5p", 4, (2, 2, 1)), ("v5p", 256, (4, 8, 8))]
 )
 def test_a_number_of_chips_has_the_vendor_s_usual_shape(
     chip: str, chips: int, shape: tuple[int, ...]
@@ -159,11 +154,7 @@ def axis(chip: str, shape: Any, name: str, **options: Any) -> Any:
         (lambda: net.all_to_all(2**20, net.topology("v6e")["x", "y"]), 2**20 / 4 / 32, 16),
         # a switch
         (lambda: net.all_gather(8000, axis("h100", 8, "nvlink")), 7000, 7),
-        (
-            lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="ring"),
-            14000,
-            14,
-        ),
+        (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="ring"), 14000, 14),
         (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink")), 8000, 2),  # the switch adds
         (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="tree"), 16000, 6),
         (lambda: net.all_to_all(8000, axis("h100", 8, "nvlink")), 875, 7),
@@ -207,13 +198,7 @@ def test_two_devices_of_a_chip_share_its_links_and_pass_on_inside() -> None:
 
 # --- identities -----------------------------------------------------------------------------------
 
-SLICES = [
-    ("v5e", "4x4"),
-    ("v5e", "16x16"),
-    ("v5p", "4x4x8"),
-    ("v7x", "2x2x4"),
-    ("h200", 8),
-]
+SLICES = [("v5e", "4x4"), ("v5e", "16x16"), ("v5p", "4x4x8"), ("v7x", "2x2x4"), ("h200", 8)]
 some_slice = st.sampled_from(SLICES)
 some_bytes = st.floats(1, 1e12)
 
@@ -230,11 +215,7 @@ def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
         assert large.latency == small.latency
 
 
-@given(
-    where=some_slice,
-    nbytes=some_bytes,
-    size=st.sampled_from([2, 4, 8, 16, 32]),
-)
+@given(where=some_slice, nbytes=some_bytes, size=st.sampled_from([2, 4, 8, 16, 32]))
 def test_a_group_with_fewer_links_is_never_faster(
     where: tuple[str, Any], nbytes: float, size: int
 ) -> None:
@@ -318,13 +299,7 @@ def test_what_no_network_is_refused(asked: Any, error: type[Exception], words: s
 
 @pytest.mark.parametrize("ceilings", net.CEILINGS)
 def test_the_least_of_its_lines_is_an_all_reduce_s_time(ceilings: str) -> None:
-    for chip, shape in (
-        ("h100", 8),
-        ("b200", 4),
-        ("v5p", "4x4x4"),
-        ("v6e", "2x4"),
-        ("mi300x", 8),
-    ):
+    for chip, shape in (("h100", 8), ("b200", 4), ("v5p", "4x4x4"), ("v6e", "2x4"), ("mi300x", 8)):
         over = net.topology(chip, shape, ceilings=ceilings).fast
         lines = net.collectives.lines(over)
         for nbytes in (1, 4096, 10**6, 3 * 10**7, 10**9):

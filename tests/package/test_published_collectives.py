@@ -82,13 +82,7 @@ def points(name: str, kind: str, devices: int, shape: str | None = None) -> dict
 def torus() -> tuple[float, float]:
     """Rate and startup that solve the smallest and the largest row of a curve."""
     curve = points("google-v7x", "all-gather", 4, "2x2x1")
-    (
-        (small, least),
-        (
-            large,
-            most,
-        ),
-    ) = min(curve.items()), max(curve.items())
+    ((small, least), (large, most)) = min(curve.items()), max(curve.items())
     received = 2 * 3 / 4  # by two devices, three of four shards
     rate = received * (large - small) / (most - least)
     return rate, least - received * small / rate - 2 * 1e-6

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from roofline import network as net
-from roofline import training
-from roofline.serving import step
+from roofline import serving, training
 from roofline_helpers import chip, models
 
 approx = pytest.approx
@@ -29,13 +28,7 @@ def place(chip: str, shape: Any, **options: Any) -> net.Topology:
 
 def test_3_quiz_2_a_gather_without_a_ring() -> None:
     y = place("v5e", "8x4")["y"]
-    large, small = (
-        net.all_gather(2 * e * f, y)
-        for e, f in (
-            (2048, 8192),
-            (256, 256),
-        )
-    )
+    large, small = (net.all_gather(2 * e * f, y) for e, f in ((2048, 8192), (256, 256)))
     assert large.transfer == approx(560e-6, rel=0.02)
     assert sum(phase.steps for phase in small.phases) == 3  # of 1 µs each
     assert small.bound == "latency"
@@ -56,10 +49,7 @@ def test_3_4_adding_up_beats_gathering_for_wide_models() -> None:
     x = net.topology("v5p", "16x16x16")["x"]
     rate = chip("v5p").peak("bf16").value
     # compute of the one against exchange of the other: D > 2 C / W, 5100 in the book's rates
-    for d, adding_up in (
-        (2048, False),
-        (16384, True),
-    ):
+    for d, adding_up in ((2048, False), (16384, True)):
         b, f = 2048, 32768
         gathered = max(2 * b * d * f / rate, net.all_gather(2 * d * f, x).seconds)
         added = max(2 * b * d * f / 16 / rate, net.all_reduce(2 * b * f, x).seconds)
@@ -106,13 +96,7 @@ def test_6_sharding_llama_3_70b_over_a_pod() -> None:
     per_chip = 4 * 1024 * 1024 / 8960
     assert per_chip == approx(468, rel=0.01)
     alone = training.least_tokens(pod, pod["x", "y", "z"])
-    weights, widths = (
-        training.least_tokens(pod, pod[axes])
-        for axes in (
-            ("x", "y"),
-            ("z",),
-        )
-    )
+    weights, widths = (training.least_tokens(pod, pod[axes]) for axes in (("x", "y"), ("z",)))
     mixed = 4 * weights * widths / 28672  # a mix of both, its appendix C
     assert mixed < per_chip < alone  # sharded weights alone are bound by the network, a mix is not
 
@@ -126,9 +110,9 @@ INVENTED = models.Decoder("the book's", 64, 4096, 32, 8, 256, 16384, 32128, tied
 def test_7_2_the_largest_batch_on_16_v5e() -> None:
     slice_ = net.topology("v5e", "4x4")
     mesh = {"context": 2, "tensor": 8}
-    one = step(INVENTED, slice_, mesh, context=128 * 1024, **INT8)
+    one = serving.step(INVENTED, slice_, mesh, context=128 * 1024, **INT8)
     one_head = models.Decoder("one key head", *(64, 4096, 32, 1, 256, 16384, 32128), tied=True)
-    fewer = step(one_head, slice_, {"context": 16, "tensor": 1}, context=128 * 1024, **INT8)
+    fewer = serving.step(one_head, slice_, {"context": 16, "tensor": 1}, context=128 * 1024, **INT8)
     free = slice_.memory - INVENTED.parameters
     assert one.largest_batch() == int(free / (262144 * 128 * 1024))
     assert fewer.largest_batch() == approx(8 * free / (262144 * 128 * 1024), rel=0.05)
@@ -139,7 +123,10 @@ def test_7_2_the_largest_batch_on_16_v5e() -> None:
 
 def test_8_a_step_in_int8_on_8_and_16_chips() -> None:
     options = {"batch": 32, "context": 8192, **INT8}
-    steps = [step("llama-3-70b", net.topology("v5e", n), {"tensor": n}, **options) for n in (8, 16)]
+    steps = [
+        serving.step("llama-3-70b", net.topology("v5e", n), {"tensor": n}, **options)
+        for n in (8, 16)
+    ]
     total = steps[0].memory.total * 8
     assert total == approx(112e9, rel=0.03)
     assert steps[0].least_seconds == approx(17e-3, rel=0.02)
@@ -147,7 +134,7 @@ def test_8_a_step_in_int8_on_8_and_16_chips() -> None:
     assert steps[1].setting.cache_copies == 2
     place = net.topology("v5e", 16)
     for mesh in ({"context": 2, "tensor": 8}, {"batch": 2, "tensor": 8}, None):
-        split = step("llama-3-70b", place, mesh, **options)
+        split = serving.step("llama-3-70b", place, mesh, **options)
         assert split.least_seconds == approx(8.5e-3, rel=0.03)
 
 
@@ -163,7 +150,7 @@ def test_8_the_smallest_slice_by_type(dtype: str, chips: int, caches: int) -> No
     def fitting(n: int) -> Any:
         one = {"weights": dtype, "vocabulary": dtype, "cache": dtype}
         mesh = {"context": max(1, n // 8), "tensor": min(n, 8)}
-        return step("llama-3-70b", net.topology("v5e", n), mesh, context=8192, **one)
+        return serving.step("llama-3-70b", net.topology("v5e", n), mesh, context=8192, **one)
 
     smallest = next(n for n in (2, 4, 8, 16, 32) if fitting(n).largest_batch() > 1)
     assert smallest == chips

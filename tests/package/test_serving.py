@@ -10,22 +10,8 @@ from serving_suite import CHIPS, llama
 
 import roofline_helpers as rh
 from roofline import serving
-from roofline.serving import step
 from roofline.serving.strategies import STRATEGIES
-from roofline_helpers.models import LLAMA_3_8B, Decoder
-
-# --- the model ------------------------------------------------------------------------------------
-
-
-def test_grouped_queries_shrink_the_cache_and_its_reading_four_times() -> None:
-    every = Decoder("MHA", 32, 4096, 32, 32, 128, 14336, 128256)
-    few = llama(batch=8)
-    all_heads = step(every, "h100", batch=8)
-    assert all_heads.memory.cache == 4 * few.memory.cache
-    read = [one.kernels[4].work.reads["K cache"] for one in (few, all_heads)]
-    assert read[1] == 4 * read[0] == 4 * 8 * 2048 * 1024 * 2
-    assert few.kernels[4].work.flops == all_heads.kernels[4].work.flops
-
+from roofline_helpers.models import LLAMA_3_8B
 
 # --- a step against what can be worked out by hand ------------------------------------------------
 
@@ -34,12 +20,10 @@ def test_decode_of_one_sequence_takes_as_long_as_weights_and_cache_take_to_read(
     embedding = 2 * LLAMA_3_8B.vocabulary * LLAMA_3_8B.d_model  # one row of it is read
     seconds, least = {}, {}
     for chip in CHIPS:
-        one = llama(chip, floor=False)
-        read = one.memory.weights - embedding + one.memory.cache
-        seconds[chip] = one.seconds
+        step = llama(chip, floor=False)
+        read = step.memory.weights - embedding + step.memory.cache
+        seconds[chip] = step.seconds
         least[chip] = read / rh.chip(chip).roofline(rh.chip(chip).half).bandwidth
-        assert one.time_per_token == one.seconds
-        assert one.tokens_per_second == 1 / one.seconds
     assert seconds == pytest.approx(least, rel=0.005)
     assert {chip for chip in CHIPS if seconds[chip] <= least[chip]} == set()
 
@@ -47,29 +31,20 @@ def test_decode_of_one_sequence_takes_as_long_as_weights_and_cache_take_to_read(
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_no_step_beats_its_roofs(phase: str) -> None:
     for chip in CHIPS:
-        one = llama(chip, phase=phase, batch=4, context=1024, fusion="epilogue")
-        assert 0 < one.mfu <= 1, chip
-        assert one.but(context=10**6, batch=1).mfu <= 1, chip  # softmax isn't the matrix unit's
-        assert one.bytes / one.seconds <= one.kernels[0].roof.bandwidth * (1 + 1e-12), chip
-        for kernel in one.kernels:
-            where = (chip, kernel.name)
+        step = llama(chip, phase=phase, batch=4, context=1024, fusion="epilogue")
+        assert 0 < step.mfu <= 1, chip
+        assert step.but(context=10**6, batch=1).mfu <= 1, chip  # softmax isn't the matrix unit's
+        assert step.bytes / step.seconds <= step.kernels[0].roof.bandwidth * (1 + 1e-12), chip
+        for kernel in step.kernels:
             roof, job = kernel.roof, kernel.work
-            once = max(job.matrix_flops / roof.peak, job.bytes / roof.bandwidth)
-            assert kernel.seconds >= once, where  # the vector unit may take longer still
-            assert kernel.seconds == roof.time(job), where
-            assert kernel.total == kernel.launches * kernel.seconds, where
-            assert roof.attainable(job) <= roof.peak, where
-            assert (kernel.limit, kernel.bound) == (roof.limit(job), roof.bound(job)), where
+            least = max(job.matrix_flops / roof.peak, job.bytes / roof.bandwidth)
+            assert kernel.seconds >= least, (chip, kernel.name)  # the vector unit may take longer
 
 
 def bytes_by_hand(batch: int, context: int, fusion: str, attention: str) -> int:
     """Bytes of a decode step in bf16, tensor by tensor."""
-    layers = 32
-    d = 4096
-    q = 4096
-    kv = 1024
-    ff = 14336
-    vocabulary = 128256
+    layers, vocabulary = 32, 128256
+    d, q, kv, ff = 4096, 4096, 1024, 14336
     row = 2 * batch  # bytes of one column
     projections = 2 * (d * (q + 2 * kv) + q * d + d * 2 * ff + ff * d)
     projections += row * (d + q + 2 * kv + q + d + d + 2 * ff + ff + d)
@@ -95,29 +70,22 @@ def bytes_by_hand(batch: int, context: int, fusion: str, attention: str) -> int:
 
 @pytest.mark.parametrize("fusion", STRATEGIES)
 @pytest.mark.parametrize("attention", serving.setting.ATTENTION)
-@pytest.mark.parametrize(
-    ("batch", "context"),
-    [
-        (1, 1),
-        (64, 2048),
-        (3, 777),
-    ],
-)
+@pytest.mark.parametrize(("batch", "context"), [(1, 1), (64, 2048), (3, 777)])
 def test_bytes_of_a_decode_step_by_hand(
     fusion: str, attention: str, batch: int, context: int
 ) -> None:
-    one = llama(batch=batch, context=context, fusion=fusion, attention=attention)
-    assert one.bytes == bytes_by_hand(batch, context, fusion, attention)
+    step = llama(batch=batch, context=context, fusion=fusion, attention=attention)
+    assert step.bytes == bytes_by_hand(batch, context, fusion, attention)
 
 
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase: str) -> None:
-    one = llama(phase=phase, batch=3, context=500)
+    step = llama(phase=phase, batch=3, context=500)
     rows, new = (3, 1) if phase == "decode" else (1500, 500)
     seen = new * (2 * 500 - new + 1) // 2
     wanted = 2 * rows * LLAMA_3_8B.matrices + 2 * 3 * LLAMA_3_8B.vocabulary * 4096
     wanted += 32 * 4 * 3 * 32 * 128 * seen
-    assert sum(k.launches * k.work.matrix_flops for k in one.kernels) == wanted
+    assert sum(k.launches * k.work.matrix_flops for k in step.kernels) == wanted
 
 
 # --- what changes do ------------------------------------------------------------------------------
@@ -175,28 +143,27 @@ def test_narrow_activations_double_the_rate_of_products_where_the_chip_has_it() 
     assert by_name["gate+up projection"].work.dtype == "fp8"
     assert by_name["LM head"].work.dtype == by_name["flash attention"].work.dtype == "bf16"
     assert narrow.seconds < 0.65 * alone.seconds
-    assert alone.seconds == pytest.approx(
-        wide.seconds, rel=0.01
-    )  # compute-bound: bytes don't count
+    # compute-bound: bytes don't count
+    assert alone.seconds == pytest.approx(wide.seconds, rel=0.01)
 
 
 # --- arguments ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("setting", "error", "words"),
+    ("setting", "error", "names"),
     [
-        ({"hardware": "h1000"}, rh.UnknownName, "h100"),
-        ({"batch": 2.5}, rh.BadValue, "whole number from 1"),
+        ({"chip": "h1000"}, rh.UnknownName, "h100"),
+        ({"batch": 2.5}, rh.BadValue, "batch.*2.5"),
         ({"weights": "fp64"}, rh.UnknownName, "bf16, fp8, int8, int4"),
-        ({"activations": "fp8"}, rh.BadValue, "fp8 with bf16 weights"),
+        ({"activations": "fp8"}, rh.BadValue, "fp8 with bf16"),
     ],
 )
 def test_a_bad_setting_is_refused(
-    setting: dict[str, Any], error: type[Exception], words: str
+    setting: dict[str, Any], error: type[Exception], names: str
 ) -> None:
-    with pytest.raises(error, match=words):
-        step(LLAMA_3_8B, **{"hardware": "h100", **setting})
+    with pytest.raises(error, match=names):
+        llama(**setting)
 
 
 # --- for the page ---------------------------------------------------------------------------------
@@ -204,12 +171,11 @@ def test_a_bad_setting_is_refused(
 
 def test_a_step_s_ceilings_floor_and_residency() -> None:
     plain = llama(batch=8, fusion="none", attention="naive", floor=False)
-    floored = plain.but(floor=True)
-    reached = plain.but(reached=True)
+    floored, reached = plain.but(floor=True), plain.but(reached=True)
     stays = plain.but(resident=True)
     floor = float(rh.chip("h100").floor or 0)
-    assert all(kernel.seconds >= floor for kernel in floored.kernels)
-    assert floored.seconds > plain.seconds
+    assert min(kernel.seconds for kernel in floored.kernels) == floor
+    assert min(kernel.seconds for kernel in plain.kernels) < floor
     assert reached.kernels[0].roof == rh.chip("h100").roofline(reached=True).without_floor()
     moved = {kernel.name: kernel.work for kernel in stays.kernels}
     assert (moved["softmax"].bytes, moved["softmax"].others["l2"]) == (0, 2 * 8 * 32 * 2048 * 2)
@@ -223,18 +189,18 @@ def test_a_step_s_ceilings_floor_and_residency() -> None:
 
 @pytest.mark.parametrize("batch", [1, 4, 64])
 def test_a_mixture_reads_the_experts_that_its_tokens_choose(batch: int) -> None:
-    one = step("mixtral-8x7b", "h200", batch=batch, weights="fp8", fusion="none")
+    step = serving.step("mixtral-8x7b", "h200", batch=batch, weights="fp8", fusion="none")
     layer = {
         name: size
-        for kernel in one.kernels
+        for kernel in step.kernels
         for name, size in kernel.work.reads.items()
         if name.startswith("W ")
     }
     an_expert = 3 * 4096 * 14336
     used = 8 * (1 - 0.75**batch)  # each token leaves an expert alone three times in four
     assert layer["W gate+up"] + layer["W down"] == pytest.approx(used * an_expert, abs=2)
-    experts = (k for k in one.kernels if k.name.startswith(("gate", "down")))
+    experts = (k for k in step.kernels if k.name.startswith(("gate", "down")))
     flops = sum(k.launches * k.work.flops for k in experts)
     assert flops == 32 * batch * 2 * 2 * an_expert  # two experts a token
     assert layer["W router"] == 8 * 4096
-    assert one.memory.weights == pytest.approx(46.7e9, rel=0.01)
+    assert step.memory.weights == pytest.approx(46.7e9, rel=0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import product
 from typing import Any
 
@@ -12,7 +11,7 @@ from serving_suite import CHIPS, llama
 import roofline
 import roofline_helpers as rh
 from roofline import serving
-from roofline.serving import ServingStep, best_batch, step
+from roofline.serving import ServingStep, best_batch
 from roofline.serving.strategies import STRATEGIES
 from roofline_helpers.models import LLAMA_3_8B
 
@@ -22,22 +21,12 @@ from roofline_helpers.models import LLAMA_3_8B
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> None:
     wrong = []
-    for chip, (attention, cache) in product(
-        CHIPS,
-        (
-            ("flash", None),
-            ("naive", "int8"),
-        ),
-    ):
-        one = llama(chip, phase=phase, batch=3, context=900, attention=attention, cache=cache)
-        batch = one.largest_batch()
-        context = one.largest_context()
-        for largest, argument in (
-            (batch, "batch"),
-            (context, "context"),
-        ):
-            fits = largest == 0 or one.but(**{argument: largest}).fits
-            if not fits or one.but(**{argument: largest + 1}).fits:
+    for chip, (attention, cache) in product(CHIPS, (("flash", None), ("naive", "int8"))):
+        step = llama(chip, phase=phase, batch=3, context=900, attention=attention, cache=cache)
+        most = {"batch": step.largest_batch(), "context": step.largest_context()}
+        for argument, largest in most.items():
+            fits = largest == 0 or step.but(**{argument: largest}).fits
+            if not fits or step.but(**{argument: largest + 1}).fits:
                 wrong.append((chip, attention, argument, largest))
     assert wrong == []
 
@@ -46,13 +35,9 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> 
 def test_the_best_batch_is_the_one_that_trying_all_finds(phase: str) -> None:
     tried = [llama("h100", phase=phase, batch=b, context=6000) for b in range(1, 100)]
     for latency in (0.004, 0.0055, 0.008, 0.05, 10):
-        good = [one for one in tried if one.fits and one.seconds <= latency]
+        good = [step for step in tried if step.fits and step.seconds <= latency]
         best = best_batch(LLAMA_3_8B, "h100", latency=latency, phase=phase, context=6000)
-        if not good:
-            assert best is None
-        else:
-            assert best is not None
-            assert best.setting.batch == max(good, key=lambda s: s.tokens_per_second).setting.batch
+        assert best == max(good, key=lambda step: step.tokens_per_second, default=None)
 
 
 def test_what_fits_is_held_against_what_software_can_allocate() -> None:
@@ -71,8 +56,6 @@ def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
     left = 0.9 * kept.memory.capacity - kept.memory.total
     assert kept.memory.room == pytest.approx(left, rel=1e-12)
     assert llama("h100").memory.room - left == pytest.approx(kept.memory.reserve, rel=1e-12)
-    with pytest.raises(rh.BadValue, match="share of the memory below 1"):
-        llama(reserve=1)
 
 
 # --- several chips --------------------------------------------------------------------------------
@@ -87,10 +70,10 @@ def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> N
         ("llama-3-70b", "v6e", 8),
         ("llama-3-70b", "mi300x", 4),
     ):
-        place = roofline.network.topology(chip, chips, ceilings=ceilings)
+        topology = roofline.network.topology(chip, chips, ceilings=ceilings)
         options = {"batch": 64, "context": 1500}
-        shared = step(model, chip, chips=chips, reached=reached, floor=False, **options)
-        on_mesh = step(model, place, {"tensor": chips}, **options)
+        shared = serving.step(model, chip, chips=chips, reached=reached, floor=False, **options)
+        on_mesh = serving.step(model, topology, {"tensor": chips}, **options)
         assert shared.comms == on_mesh.comms
         assert shared.exchanges == on_mesh.exchanges
         assert shared.memory.weights == pytest.approx(on_mesh.memory.weights, rel=3e-4)  # norms
@@ -103,43 +86,47 @@ def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> N
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion: str, phase: str) -> None:
     setting = {"phase": phase, "fusion": fusion, "batch": 2, "context": 512}
-    one, four = (step("llama-3-8b", "h100", chips=chips, **setting) for chips in (1, 4))
+    one_chip, four_chips = (
+        serving.step("llama-3-8b", "h100", chips=chips, **setting) for chips in (1, 4)
+    )
 
-    def flops(of: ServingStep, unit: str) -> float:
-        return sum(k.launches * getattr(k.work, f"{unit}_flops") for k in of.kernels)
+    def flops(step: ServingStep, unit: str) -> float:
+        return sum(k.launches * getattr(k.work, f"{unit}_flops") for k in step.kernels)
 
-    assert 4 * flops(four, "matrix") == flops(one, "matrix")
-    rows = one.setting.tokens * one.setting.model.d_model
-    row_costs = rh.total(rh.work.rmsnorm(one.setting.tokens, one.setting.model.d_model)).flops
-    each = 65 * row_costs + 64 * rows  # all norms and residuals: they stay whole
-    assert 4 * (flops(four, "vector") - each) == flops(one, "vector") - each
-    for kernel in four.kernels:  # nothing waits for the sum inside a kernel
+    assert 4 * flops(four_chips, "matrix") == flops(one_chip, "matrix")
+    rows = one_chip.setting.tokens * one_chip.setting.model.d_model
+    row_costs = rh.total(
+        rh.work.rmsnorm(one_chip.setting.tokens, one_chip.setting.model.d_model)
+    ).flops
+    whole = 65 * row_costs + 64 * rows  # all norms and residuals: they stay whole
+    assert 4 * (flops(four_chips, "vector") - whole) == flops(one_chip, "vector") - whole
+    for kernel in four_chips.kernels:  # nothing waits for the sum inside a kernel
         assert not {"output projection", "down projection"} & set(kernel.ops[:-1])
 
 
 def test_the_fewest_chips_that_have_room() -> None:
-    large = step("llama-3-70b", "h100", batch=8, reserve=0.1)
+    large = serving.step("llama-3-70b", "h100", batch=8, reserve=0.1)
     assert [large.but(batch=n).fewest_chips() for n in (8, 64, 2048)] == [2, 4, 0]
-    assert step("llama-3-70b", "l4").fewest_chips() == 0
-    on_slice = step("llama-3-70b", "v5p-16", batch=8)
+    assert serving.step("llama-3-70b", "l4").fewest_chips() == 0
+    on_slice = serving.step("llama-3-70b", "v5p-16", batch=8)
     assert (on_slice.fits, on_slice.fewest_chips()) == (True, 2)
-    assert on_slice.but(hardware="h100") == step("llama-3-70b", "h100", batch=8)
+    assert on_slice.but(hardware="h100") == serving.step("llama-3-70b", "h100", batch=8)
     assert serving.tensor_parallel.chip_counts("llama-3-8b", "l4") == [1]
     assert serving.tensor_parallel.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(
-    ("chip", "chips", "error", "says"),
+    ("asked", "error", "names"),
     [
-        ("h100", 0, rh.BadValue, "chips must be"),
-        ("h100", 3, rh.BadValue, "Llama 3 8B has 8 KV heads: 3 chips can't split them"),
-        ("t4", 2, rh.UnknownName, "no links that are known"),
+        (lambda: llama(reserve=1), rh.BadValue, "reserve.*1"),
+        (lambda: llama(chips=0), rh.BadValue, "chips.*0"),
+        (lambda: llama(chips=3), rh.BadValue, "8 KV heads: 3"),
+        (lambda: llama("t4", chips=2), rh.UnknownName, "T4.*h100"),
+        (lambda: rh.verdict(llama(chips=2)), rh.BadValue, "chips=1"),
     ],
 )
 def test_chips_that_cannot_share_are_refused(
-    chip: str, chips: Any, error: type[Exception], says: str
+    asked: Any, error: type[Exception], names: str
 ) -> None:
-    with pytest.raises(error, match=re.escape(says)):
-        step("llama-3-8b", chip, chips=chips)
-    with pytest.raises(rh.BadValue, match=r"step.but\(chips=1\)"):
-        rh.verdict(step("llama-3-8b", "h100", chips=2))
+    with pytest.raises(error, match=names):
+        asked()
