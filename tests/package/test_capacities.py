@@ -22,12 +22,12 @@ def test_the_compiler_s_limit_is_the_capacity(key: str) -> None:
         pytest.skip(f"the capacity of {chip.name} was NOT held against the compiler: {why}")
     from jax.sharding import SingleDeviceSharding
 
-    one = chip.per_device()
+    device = chip.per_device()
     columns = 65536
-    rows = int(1.3 * one.memory["hbm"].capacity.value) // (4 * columns)
+    rows = int(1.3 * device.memory["hbm"].capacity.value) // (4 * columns)
     sharding = SingleDeviceSharding(all_devices(chip, layout_for(chip, 1))[0])
     x = jax.ShapeDtypeStruct((rows, columns), "float32", sharding=sharding)
     with pytest.raises(Exception, match="exceeds available HBM") as error:
         jax.jit(lambda x: x + 1).lower(x).compile()
     [gib] = re.findall(r"exceeds available HBM \(([\d.]+)G\)", str(error.value))
-    assert one.memory["hbm"].capacity.value == pytest.approx(float(gib) * 2**30, rel=1e-4)
+    assert device.memory["hbm"].capacity.value == pytest.approx(float(gib) * 2**30, rel=1e-4)

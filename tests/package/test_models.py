@@ -72,10 +72,10 @@ def test_flops_by_hand() -> None:
 
 def test_a_mixture_counts_what_a_token_meets() -> None:
     mixture = model("mixtral-8x7b")
-    one = 3 * 4096 * 14336
-    assert mixture.expert_parameters() == 8 * one + 4096 * 8
-    assert mixture.expert_parameters(active=True) == 2 * one + 4096 * 8
-    assert mixture.matrices - mixture.active_matrices == 32 * 6 * one
+    expert = 3 * 4096 * 14336
+    assert mixture.expert_parameters() == 8 * expert + 4096 * 8
+    assert mixture.expert_parameters(active=True) == 2 * expert + 4096 * 8
+    assert mixture.matrices - mixture.active_matrices == 32 * 6 * expert
     every_other = model("llama-4-maverick")
     assert (every_other.expert_layers, every_other.layers) == (24, 48)
     assert model("deepseek-v3").expert_layers == 58
@@ -128,8 +128,8 @@ def test_a_published_configuration_is_read(name: str, tmp_path: Path) -> None:
     for ours, billions in zip((decoder.parameters, used), said["printed"], strict=True):
         digit = 0.5 if isinstance(billions, int) else 0.05  # half of the last one printed
         assert abs(ours / 1e9 - billions) < max(0.02 * billions, digit)
-    assert decoder.cache_per_token() == sum(math.prod(each) for each in said["cache"])
-    assert decoder.state_bytes == sum(math.prod(each) for each in said["state"])
+    assert decoder.cache_per_token() == sum(math.prod(factors) for factors in said["cache"])
+    assert decoder.state_bytes == sum(math.prod(factors) for factors in said["state"])
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if "counted" in FILES[name]])
@@ -178,19 +178,16 @@ def test_a_list_of_layers_that_are_all_alike_says_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (
-            FILES["DeepSeek-V4-Flash"],
-            r"DeepseekV4ForCausalLM \(model_type deepseek_v4\) isn't read",
-        ),
+        (FILES["DeepSeek-V4-Flash"], "DeepseekV4ForCausalLM.*deepseek_v4"),
         (FILES["Step-3.7-Flash"], "Step3p7FlashForCausalLM"),
         ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "BertForMaskedLM"),
         ({**LLAMA, "architectures": ["LlamaForCausalLMEagle3"]}, "LlamaForCausalLMEagle3"),
-        ({**LLAMA, "num_local_experts": 8}, "num_local_experts = 8 may change the layers"),
+        ({**LLAMA, "num_local_experts": 8}, "num_local_experts = 8"),
         ({**LLAMA, "cross_layer_sharing": [1]}, "cross_layer_sharing"),
         ({**LLAMA, "hidden_size": "large"}, "hidden_size"),
         ({**LLAMA, "num_hidden_layers": None}, "no 'num_hidden_layers"),
-        ({**FILES["gpt-oss-20b"], "layer_types": ["sliding_attention"]}, "1 entries for 24 layers"),
-        ({**FILES["gpt-oss-20b"], "layer_types": ["retention"] * 24}, "'retention' isn't read"),
+        ({**FILES["gpt-oss-20b"], "layer_types": ["sliding_attention"]}, "1 entries.*24"),
+        ({**FILES["gpt-oss-20b"], "layer_types": ["retention"] * 24}, "'retention'"),
         ({**FILES["Qwen3.5-27B"]["text_config"], "linear_num_key_heads": None}, "linear_num_key"),
         ({**FILES["jamba"], "attn_layer_period": None}, "layer_types"),
         ({}, "architecture None"),
@@ -263,9 +260,9 @@ def test_types_may_stand_beside_the_file(tmp_path: Path) -> None:
 
 
 def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
-    eight = roofline.network.topology("h200", 8)
+    host = roofline.network.topology("h200", 8)
     mesh = {"tensor": 8}
-    oss = roofline.serving.step(read(tmp_path, FILES["gpt-oss-20b"]), eight, mesh, batch=8)
+    oss = roofline.serving.step(read(tmp_path, FILES["gpt-oss-20b"]), host, mesh, batch=8)
     experts = 24 * oss.setting.model.expert_parameters() * 4.25 / 8
     rest = (oss.setting.model.mixing + 2 * 201088 * 2880) * 2
     assert oss.memory.weights == pytest.approx((experts + rest) / 8)
@@ -273,29 +270,29 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     assert "quantization of config.json" in oss.types
     other = oss.but(weights="bf16", experts="bf16", projections="bf16")
     wide = {kernel.name: kernel.work.bytes for kernel in other.kernels}
-    shorter = {each.name: wide[each.name] / each.work.bytes for each in oss.kernels}
-    narrow = {each.name: each.work.bytes for each in other.but(experts="fp4").kernels}
+    shorter = {kernel.name: wide[kernel.name] / kernel.work.bytes for kernel in oss.kernels}
+    narrow = {kernel.name: kernel.work.bytes for kernel in other.but(experts="fp4").kernels}
     assert narrow["experts"] == pytest.approx(wide["experts"] / 4)
     assert shorter["experts"] == pytest.approx(16 / 4.25)
     assert shorter["attention's projections"] == 1
     glm = read(tmp_path, FILES["GLM-4.7-FP8"], "GLM-4.7-FP8")
-    with pytest.raises(rh.BadValue, match=r"the name says FP8, but .* Give weights="):
-        roofline.serving.step(glm, eight, mesh, batch=8)
-    held = roofline.serving.step(glm, eight, mesh, batch=8, weights="fp8", vocabulary="fp8").memory
+    with pytest.raises(rh.BadValue, match=r"FP8.*weights="):
+        roofline.serving.step(glm, host, mesh, batch=8)
+    held = roofline.serving.step(glm, host, mesh, batch=8, weights="fp8", vocabulary="fp8").memory
     assert held.weights * 8 == pytest.approx(352.8e9, rel=1e-3)
 
 
 def test_states_are_read_and_written_and_a_whole_sequence_is_refused(tmp_path: Path) -> None:
-    place, mesh = roofline.network.topology("h200", 8), {"tensor": 8}
+    host, mesh = roofline.network.topology("h200", 8), {"tensor": 8}
     hybrid = read(tmp_path, FILES["Qwen3-Next-80B-A3B-Thinking"])
-    one = roofline.serving.step(hybrid, place, mesh, batch=64, context=8192)
-    (states,) = (kernel for kernel in one.kernels if kernel.name == "states")
+    step = roofline.serving.step(hybrid, host, mesh, batch=64, context=8192)
+    (states,) = (kernel for kernel in step.kernels if kernel.name == "states")
     assert states.work.bytes == pytest.approx(2 * 64 * hybrid.state_bytes / 8)
     copied = 24576 * 8192 * 64 / 8 * 4  # two key heads on eight devices
-    assert one.memory.cache == pytest.approx(copied + 64 * hybrid.state_bytes / 8)
-    with pytest.raises(rh.BadValue, match="gated delta rule isn't priced"):
-        roofline.serving.step(hybrid, place, mesh, phase="prefill")
-    with pytest.raises(rh.BadValue, match="gated delta rule isn't priced"):
-        roofline.training.step(hybrid, place, {"fsdp": 8}, batch=8, seq=4096)
-    with pytest.raises(rh.BadValue, match=r"layers of several kinds.*topology"):
+    assert step.memory.cache == pytest.approx(copied + 64 * hybrid.state_bytes / 8)
+    with pytest.raises(rh.BadValue, match="gated delta rule"):
+        roofline.serving.step(hybrid, host, mesh, phase="prefill")
+    with pytest.raises(rh.BadValue, match="gated delta rule"):
+        roofline.training.step(hybrid, host, {"fsdp": 8}, batch=8, seq=4096)
+    with pytest.raises(rh.BadValue, match="layers of several kinds"):
         roofline.serving.step(hybrid, "h200")

@@ -83,42 +83,38 @@ def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts() -> None:
     slices = net.topology("v6e", "16x16", slices=2).mesh({"data": 2, "fsdp": 256})
     assert [axis.name for axis in slices["data"]] == ["dcn"]
     # as many slices as the last axis has members, which stays inside one all the same
-    laid = net.topology("v6e", "16x16", slices=4).mesh({"fsdp": 256, "tensor": 4})
-    assert not {axis.network for axis in laid["tensor"]} & set(net.axes.OUTER)
+    four = net.topology("v6e", "16x16", slices=4).mesh({"fsdp": 256, "tensor": 4})
+    assert {axis.network for axis in four["tensor"]} == {"ici"}
 
 
-def test_gpus_are_spread_evenly_over_hosts_or_refused() -> None:
+def test_gpus_are_spread_evenly_over_hosts() -> None:
     twelve = net.topology("h100", 12)
     assert [axis.size for axis in twelve.axes] == [6, 2]
     assert net.topology("gb200", 64).axes[0].size == 64
-    with pytest.raises(rh.BadValue, match=r"over 13 hosts of at most 8\. Nearest: 96, 104"):
-        net.topology("h100", 100)
-    with pytest.raises(rh.BadValue, match=r"at most 72 chips of NVIDIA GB200"):
-        net.topology("gb200", 256)
 
 
 def test_tokens_of_a_host_are_exchanged_inside_it_and_only_its_share() -> None:
-    place = net.topology("h100", 32)
-    one = net.all_to_all(32e9, place.axes)
-    inside, outside = one.phases
+    hosts = net.topology("h100", 32)
+    moved = net.all_to_all(32e9, hosts.axes)
+    inside, outside = moved.phases
     assert inside.link_bytes == pytest.approx(1e9 * 7 / 8)  # of the 1 GB that a device holds
     assert outside.link_bytes == pytest.approx(1e9 * 3 / 4)
 
 
 @pytest.mark.parametrize("active", [1, 2, 5])
 def test_a_token_has_to_reach_each_host_and_device_once(active: int) -> None:
-    hosts, inside = 2, 4  # a token starts on device 0 of host 0: all ways to choose its experts
-    place = net.topology("h100", inside, slices=hosts)
+    count, inside = 2, 4  # a token starts on device 0 of host 0: all ways to choose its experts
+    hosts = net.topology("h100", inside, slices=count)
     crossed = received = 0
-    for way in product(product(range(hosts), range(inside)), repeat=active):
-        own, other = ({at for host, at in way if host == which} for which in range(hosts))
+    for experts in product(product(range(count), range(inside)), repeat=active):
+        own, other = ({at for host, at in experts if host == number} for number in range(count))
         crossed += bool(other)
         received += len(own - {0}) + max(0, len(other) - 1)
-    ways = (hosts * inside) ** active
-    fast, slow = net.collectives.copies(1e6, active, place.axes)[::-1]
+    ways = (count * inside) ** active
+    fast, slow = net.collectives.copies(1e6, active, hosts.axes)[::-1]
     assert slow.link_bytes == pytest.approx(1e6 * crossed / ways)
     assert fast.link_bytes == pytest.approx(1e6 * received / ways)
-    sent = net.all_to_all(1e6 * active * hosts * inside, place.axes)
+    sent = net.all_to_all(1e6 * active * count * inside, hosts.axes)
     for least, planned in zip((fast, slow), sent.phases, strict=True):
         assert least.link_bytes <= planned.link_bytes * (1 + 1e-9)
 
@@ -131,7 +127,7 @@ def axis(chip: str, shape: Any, name: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("found", "link_bytes", "steps"),
+    ("asked", "link_bytes", "steps"),
     [
         # a ring of 4: two shards come one way and one the other, or half of the last each way
         (lambda: net.all_gather(4000, axis("v5p", "4x4x4", "x")), 1500, 2),
@@ -165,13 +161,13 @@ def axis(chip: str, shape: Any, name: str, **options: Any) -> Any:
     ],
 )
 def test_bytes_on_the_busiest_link_and_steps_by_hand(
-    found: Any, link_bytes: float, steps: int
+    asked: Any, link_bytes: float, steps: int
 ) -> None:
-    one = found()
-    assert one.link_bytes == pytest.approx(link_bytes)
-    assert sum(phase.steps for phase in one.phases) == steps
-    assert one.latency == pytest.approx(steps * one.axes[0].protocols[0].step)
-    assert one.seconds == one.latency + one.transfer
+    moved = asked()
+    assert moved.link_bytes == pytest.approx(link_bytes)
+    assert sum(phase.steps for phase in moved.phases) == steps
+    assert moved.latency == pytest.approx(steps * moved.axes[0].protocols[0].step)
+    assert moved.seconds == moved.latency + moved.transfer
 
 
 def test_two_networks_work_at_the_same_time_and_wait_one_after_the_other() -> None:
@@ -191,9 +187,9 @@ def test_two_devices_of_a_chip_share_its_links_and_pass_on_inside() -> None:
     by_device = net.all_gather(1e9, net.topology("v7x", "4x4x4", cores=True)["x", "y", "z", "core"])
     assert by_device.devices == 2 * whole.devices
     assert by_device.transfer == pytest.approx(whole.transfer, rel=0.01)
-    both = net.all_gather(2e9, net.topology("v7x", "4x4x4")["x"])
-    each = net.all_gather(1e9, net.topology("v7x", "4x4x4", cores=True)["x"])
-    assert both.transfer == pytest.approx(each.transfer)
+    whole_chip = net.all_gather(2e9, net.topology("v7x", "4x4x4")["x"])
+    device = net.all_gather(1e9, net.topology("v7x", "4x4x4", cores=True)["x"])
+    assert whole_chip.transfer == pytest.approx(device.transfer)
 
 
 # --- identities -----------------------------------------------------------------------------------
@@ -219,12 +215,12 @@ def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
 def test_a_group_with_fewer_links_is_never_faster(
     where: tuple[str, Any], nbytes: float, size: int
 ) -> None:
-    place = net.topology(*where)
-    lines = replace(place, axes=tuple(replace(axis, kind="line") for axis in place.axes))
-    if place.chips % size == 0:
-        mesh = {"rest": place.chips // size, "group": size}
+    slice_ = net.topology(*where)
+    unwrapped = replace(slice_, axes=tuple(replace(axis, kind="line") for axis in slice_.axes))
+    if slice_.chips % size == 0:
+        mesh = {"rest": slice_.chips // size, "group": size}
         for role in mesh:
-            many, few = (each.mesh(mesh)[role] for each in (place, lines))
+            many, few = (topology.mesh(mesh)[role] for topology in (slice_, unwrapped))
             for kind in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
                 least = net.collective(kind, nbytes, many).transfer
                 assert net.collective(kind, nbytes, few).transfer >= least * (1 - 1e-9)
@@ -240,13 +236,13 @@ def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
 ) -> None:
     cube = net.topology("v5p", "8x8x8")
     mesh = cube.mesh({"a": 512 // math.prod(sizes[1:]), "b": sizes[1], "c": sizes[2]})
-    groups = [[axis for role in sorted(each) for axis in mesh[role]] for each in roles]
+    groups = [[axis for role in sorted(group) for axis in mesh[role]] for group in roles]
     gathers = [net.all_gather(v, over) for v, over in zip(nbytes, groups, strict=False)]
     found = net.collectives.least_busy(Transfer("", "", 1, gather) for gather in gathers)
     phases = [gather.phases[0] for gather in gathers]
     # the linear program: how long each phase has each axis, so that all end soonest
     lanes = [lanes_of(phase.axes) for phase in phases]
-    pairs = [(i, name) for i, each in enumerate(lanes) for name in each]
+    pairs = [(i, name) for i, links in enumerate(lanes) for name in links]
     turns = [[-1.0] + [float(name == axis) for _, name in pairs] for axis in "xyz"]
     moved = [[0.0] + [-lanes[i][n] * (i == j) for i, n in pairs] for j in range(len(lanes))]
     longest = max(phase.transfer for phase in phases)
@@ -272,9 +268,9 @@ def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(
 @given(where=st.sampled_from(SLICES[:-1]), nbytes=some_bytes)
 def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes: float) -> None:
     chip, shape = where
-    place = net.topology(chip, shape)
-    gathered = net.all_gather(nbytes, place.axes)
-    received = nbytes * (1 - 1 / place.chips)
+    slice_ = net.topology(chip, shape)
+    gathered = net.all_gather(nbytes, slice_.axes)
+    received = nbytes * (1 - 1 / slice_.chips)
     assert received / gathered.transfer <= float(rh.chip(chip).links["ici"]) * (1 + 1e-9)
 
 
@@ -284,11 +280,13 @@ def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [
-        (lambda: net.topology("t4"), rh.UnknownName, "T4 has no links.*Allowed: v4"),
-        (lambda: net.topology("v5e", "4x4x4"), rh.BadValue, "at most 16x16"),
-        (lambda: net.topology("mi300x", 16), rh.BadValue, "at most 8 chips"),
-        (lambda: net.all_gather(0, axis("v5e", "4x4", "x")), rh.BadValue, "nbytes"),
-        (lambda: net.all_gather(1, "x"), rh.BadType, "over must be"),
+        (lambda: net.topology("t4"), rh.UnknownName, "T4.*v4"),
+        (lambda: net.topology("v5e", "4x4x4"), rh.BadValue, "16x16.*4x4x4"),
+        (lambda: net.topology("mi300x", 16), rh.BadValue, "8 chips"),
+        (lambda: net.topology("h100", 100), rh.BadValue, "13 hosts.*96, 104"),
+        (lambda: net.topology("gb200", 256), rh.BadValue, "72 chips"),
+        (lambda: net.all_gather(0, axis("v5e", "4x4", "x")), rh.BadValue, "nbytes.*0"),
+        (lambda: net.all_gather(1, "x"), rh.BadType, "over.*'x'"),
         (lambda: net.collective("gather", 1, ()), rh.UnknownName, "Nearest: 'all-gather'"),
     ],
 )
@@ -303,9 +301,9 @@ def test_the_least_of_its_lines_is_an_all_reduce_s_time(ceilings: str) -> None:
         over = net.topology(chip, shape, ceilings=ceilings).fast
         lines = net.collectives.lines(over)
         for nbytes in (1, 4096, 10**6, 3 * 10**7, 10**9):
-            least = min(start + nbytes * each for start, each in lines)
-            found = net.all_reduce(nbytes, over, algorithm="custom").seconds
-            assert least == pytest.approx(found, rel=1e-12)
+            least = min(start + nbytes * slope for start, slope in lines)
+            seconds = net.all_reduce(nbytes, over, algorithm="custom").seconds
+            assert least == pytest.approx(seconds, rel=1e-12)
 
 
 @pytest.mark.parametrize("chip", ["a100-80gb", "h100", "h200", "b200", "b300", "gb200"])
@@ -313,21 +311,21 @@ def test_a_server_s_small_all_reduces_take_as_long_as_they_were_measured_to(chip
     rows = rh.measured.table("custom_all_reduce")
     rows = rows[(rows.chip == chip) & (rows.bytes <= 2**24)]
     errors = [
-        net.all_reduce(row.bytes, place.fast, algorithm="custom").seconds / row.seconds - 1
-        for gpus, of_them in rows.groupby("gpus")
-        for place in [net.topology(chip, int(gpus), ceilings="reached")]
-        for row in of_them.itertuples()
+        net.all_reduce(row.bytes, host.fast, algorithm="custom").seconds / row.seconds - 1
+        for gpus, timed in rows.groupby("gpus")
+        for host in [net.topology(chip, int(gpus), ceilings="reached")]
+        for row in timed.itertuples()
     ]
     assert len(errors) == len(rows) > 30
     assert max(map(abs, errors)) < {"a100-80gb": 0.26, "b300": 0.13}.get(chip, 0.095)
 
 
 def test_where_no_server_s_all_reduce_was_timed_or_is_faster_it_is_the_usual_one() -> None:
-    whole = net.topology("h100", 8, ceilings="reached")
-    for place in (net.topology("h100", 8), net.topology("v5e", 8, ceilings="reached")):
-        usual = net.all_reduce(2**16, place.fast)
-        assert net.all_reduce(2**16, place.fast, algorithm="custom") == usual
-    part = whole.fast[0].inner(4)
+    host = net.topology("h100", 8, ceilings="reached")
+    for topology in (net.topology("h100", 8), net.topology("v5e", 8, ceilings="reached")):
+        usual = net.all_reduce(2**16, topology.fast)
+        assert net.all_reduce(2**16, topology.fast, algorithm="custom") == usual
+    part = host.fast[0].inner(4)
     alone = net.topology("h100", 4, ceilings="reached").fast
     for v in (2**10, 2**20):
         times = [net.all_reduce(v, over, algorithm="custom").seconds for over in (part, alone)]

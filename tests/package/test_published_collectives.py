@@ -72,9 +72,9 @@ def test_layers_over_gpus_are_predicted_within_a_fifth(layers: pandas.DataFrame)
 def points(name: str, kind: str, devices: int, shape: str | None = None) -> dict[int, float]:
     record: dict[str, Any] = json.loads((DATA / "collectives" / f"{name}.json").read_text("utf-8"))
     [curve] = [
-        each
-        for each in record["curves"]
-        if (each["kind"], each["devices"], each.get("shape")) == (kind, devices, shape)
+        curve
+        for curve in record["curves"]
+        if (curve["kind"], curve["devices"], curve.get("shape")) == (kind, devices, shape)
     ]
     return {int(nbytes): seconds for nbytes, seconds in curve["points"]}
 

@@ -112,12 +112,12 @@ def test_decode_takes_the_laws_of_kernels_and_the_types_that_are_said(tmp_path: 
     said = "".join(f'{name} = "{kind}"\n' for name, kind in types.items())
     h100 = DECODE.replace("v6e", "h100").replace('"2x4"', "8")
     found = validation.predict(file(tmp_path, h100 + said + DECODE.replace('"decode"', '"tpu"')))
-    one = roofline.serving.step(
+    by_kernel = roofline.serving.step(
         "llama-3-70b", "h100", batch=64, context=1500, chips=8, law=True, **types
     )
-    by_law = one.but(reached=True)
+    by_law = by_kernel.but(reached=True)
     assert found.loc["decode", "predicted s"] == pytest.approx(by_law.seconds)
-    assert by_law.seconds > 1.2 * one.but(reached=True, law=False).least_seconds
+    assert by_law.seconds > 1.2 * by_kernel.but(reached=True, law=False).least_seconds
     assert list(found["by"]) == ["laws", "roof"]
     assert "weights fp8" in found.loc["decode", "types"]
     prefill = h100 + 'phase = "prefill"\n'

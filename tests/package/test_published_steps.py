@@ -17,7 +17,7 @@ from roofline.validation import PublishedStep
 from tools import predictions
 
 ALL = validation.steps()
-ROWS = [one for one in ALL if isinstance(one, PublishedStep)]
+ROWS = [step for step in ALL if isinstance(step, PublishedStep)]
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +35,25 @@ def test_each_row_s_own_figures_agree() -> None:
     row_by_row(ROWS, own_figures_agree)
 
 
-def own_figures_agree(one: PublishedStep) -> None:
-    chips = one.topology.chips
-    printed = one.printed
+def own_figures_agree(step: PublishedStep) -> None:
+    chips = step.topology.chips
+    printed = step.printed
     if "tokens" in printed and "seconds" in printed:
-        tokens = printed["tokens"] * one.seconds * chips
-        assert tokens == pytest.approx(one.batch * one.seq, rel=0.006)
-    if "tflops" in printed and one.count != "own":
-        rate = one.flops / one.seconds / chips / 1e12
+        tokens = printed["tokens"] * step.seconds * chips
+        assert tokens == pytest.approx(step.batch * step.seq, rel=0.006)
+    if "tflops" in printed and step.count != "own":
+        rate = step.flops / step.seconds / chips / 1e12
         assert printed["tflops"] == pytest.approx(rate, rel=0.023)
         if "tokens" in printed:  # by the count that it names, and not by the other
             others = {
-                count: one.published.model_flops(causal=count) / one.seconds / chips / 1e12
+                count: step.published.model_flops(causal=count) / step.seconds / chips / 1e12
                 for count in ("halved", "whole")
             }
             near = min(others, key=lambda count: abs(others[count] - printed["tflops"]))
-            assert near == one.count
-    peak = one.topology.flops(one.published.setting.dtype) / chips
+            assert near == step.count
+    peak = step.topology.flops(step.published.setting.dtype) / chips
     assert printed.get("tflops", 0.0) * 1e12 < peak
-    assert one.url.startswith("https://github.com/")
+    assert step.url.startswith("https://github.com/")
 
 
 LAYER = "decoder_layer_input"
@@ -76,20 +76,20 @@ MADE_OF = {
 
 
 def test_what_a_recipe_does_not_keep_is_computed_again() -> None:
-    own = [one for one in ROWS if one.chip == "v7x"]
-    for one in own:
-        recipe = max((name for name in SAVED_FOR_BACKWARD if name in one.key), key=len)
-        again = tuple(
+    ironwood = [step for step in ROWS if step.chip == "v7x"]
+    for step in ironwood:
+        recipe = max((name for name in SAVED_FOR_BACKWARD if name in step.key), key=len)
+        recomputed = tuple(
             name for name, results in MADE_OF.items() if not results <= SAVED_FOR_BACKWARD[recipe]
         )
-        if one.model.experts and "mlpwo" not in SAVED_FOR_BACKWARD[recipe]:
-            again += ("down",)  # the router's gradient needs the experts' results
-        assert one.published.setting.recompute == again, one.key
-    assert len(own) >= 16
+        if step.model.experts and "mlpwo" not in SAVED_FOR_BACKWARD[recipe]:
+            recomputed += ("down",)  # the router's gradient needs the experts' results
+        assert step.published.setting.recompute == recomputed, step.key
+    assert len(ironwood) >= 16
 
 
 def test_nothing_beats_its_bound() -> None:
-    assert [one.key for one in ALL if one.published.least_seconds >= one.seconds] == []
+    assert [step.key for step in ALL if step.published.least_seconds >= step.seconds] == []
 
 
 def test_the_prediction_beats_the_rule_of_thumb(board: pandas.DataFrame) -> None:
@@ -108,11 +108,11 @@ def test_the_prediction_beats_the_rule_of_thumb(board: pandas.DataFrame) -> None
 
 def test_the_term_for_slices_is_the_median_of_the_published_sweeps() -> None:
     sweeps: dict[object, dict[float, float]] = {}
-    for one in (each for each in ROWS if each.topology.chip.kind == "tpu"):
-        slices = one.topology.slices
-        alone = one.by_law.seconds - one.by_law.scale
-        sweeps.setdefault((one.chip, one.model.name, one.shape, one.dtype), {})[slices] = (
-            one.seconds / alone
+    for step in (row for row in ROWS if row.topology.chip.kind == "tpu"):
+        slices = step.topology.slices
+        alone = step.by_law.seconds - step.by_law.scale
+        sweeps.setdefault((step.chip, step.model.name, step.shape, step.dtype), {})[slices] = (
+            step.seconds / alone
         )
     growths = {}
     for key, sweep in sweeps.items():
@@ -130,9 +130,9 @@ def test_the_term_for_slices_is_the_median_of_the_published_sweeps() -> None:
 
 
 def test_a_row_opens_into_what_it_is_made_of() -> None:
-    one = validation.published_step("v7x-64-llama-3.1-70b")
-    assert isinstance(one, PublishedStep)
-    assert sum(one.reached.waterfall().values()) == pytest.approx(one.reached.seconds)
+    step = validation.published_step("v7x-64-llama-3.1-70b")
+    assert isinstance(step, PublishedStep)
+    assert sum(step.reached.waterfall().values()) == pytest.approx(step.reached.seconds)
     with pytest.raises(rh.UnknownName, match=r"Nearest: 'v7x-64-llama-3\.1-70b'"):
         validation.published_step("v7x-64-llama-3.1-71b")
 
@@ -148,38 +148,38 @@ def test_every_prediction_is_the_one_that_was_accepted() -> None:
 
 # --- XLA's own programs ---------------------------------------------------------------------------
 
-COMPILED = [one for one in ROWS if one.recipe is not None]
+COMPILED = [step for step in ROWS if step.recipe is not None]
 
 
-@pytest.mark.parametrize("one", COMPILED, ids=lambda one: one.key)
-def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
-    if one.program is None or one.compiled is None:
-        assert one.refused is not None, f"no record: python -m measurements.recipes {one.key}"
+@pytest.mark.parametrize("step", COMPILED, ids=lambda step: step.key)
+def test_a_program_does_what_its_recipe_asks_for(step: PublishedStep) -> None:
+    if step.program is None or step.compiled is None:
+        assert step.refused is not None, f"no record: python -m measurements.recipes {step.key}"
         return
-    program = one.program
-    members = one.topology.members
+    program = step.program
+    members = step.topology.members
     assert program.devices == members
-    assert dict(program.mesh)["fsdp"] == one.mesh["fsdp"]
+    assert dict(program.mesh)["fsdp"] == step.mesh["fsdp"]
     assert program.memory is not None
     # the report's sum doesn't say which temporaries are in the host's memory
-    fits = program.memory.total <= one.topology.chip.memory["hbm"].capacity.value
-    assert fits or (one.recipe or {}).get("offload")
+    fits = program.memory.total <= step.topology.chip.memory["hbm"].capacity.value
+    assert fits or (step.recipe or {}).get("offload")
     # attention's backward pass works its scores out again, which recomputation doesn't count
-    assert 1.0 <= program.flops * members / one.reached.flops < 1.3
-    seconds = sum(one.compiled.values())
-    assert one.published.least_seconds < seconds
+    assert 1.0 <= program.flops * members / step.reached.flops < 1.3
+    seconds = sum(step.compiled.values())
+    assert step.published.least_seconds < seconds
     # a v7x has the bytes for its products
-    assert (one.compiled["matmuls that wait for memory"] > 0) == (one.chip == "v6e")
+    assert (step.compiled["matmuls that wait for memory"] > 0) == (step.chip == "v6e")
     assert seconds > (program.time_at_roof or 0)
-    assert one.reached.seconds < seconds  # what is done besides
-    assert abs(seconds / one.seconds - 1) < validation.LARGE
+    assert step.reached.seconds < seconds  # what is done besides
+    assert abs(seconds / step.seconds - 1) < validation.LARGE
     assert program.notes[-1].startswith("compiling took ")
 
 
 def test_where_a_published_step_doesn_t_fit_it_is_said_what_its_recipe_does() -> None:
-    for one in ROWS:
-        held = one.published.memory
-        assert held.fits != bool(held.unless), one.key
+    for step in ROWS:
+        held = step.published.memory
+        assert held.fits != bool(held.unless), step.key
     assert validation.published_step("v5e-256-128b").published.memory.unless[:11] == "activations"
     split = validation.published_step("mlperf-h100-512-gpt-3-175b-fp8").published
     held = split.memory
@@ -190,7 +190,7 @@ def test_where_a_published_step_doesn_t_fit_it_is_said_what_its_recipe_does() ->
 
 
 def test_mixtures_on_blackwell_have_the_type_that_the_page_prints() -> None:
-    typed = {one.key for one in ROWS if one.dtype == "mxfp8"}
+    typed = {step.key for step in ROWS if step.dtype == "mxfp8"}
     assert typed == {
         *("b200-256-qwen3-235b-fp8", "b200-8-qwen3-30b-fp8", "b200-64-qwen3-235b-fp8"),
         *("b200-256-deepseek-v3-fp8", "gb200-8-qwen3-30b-fp8", "gb300-8-qwen3-30b-fp8"),

@@ -19,7 +19,7 @@ approx = pytest.approx
 TENTH = 0.1
 
 
-def place(chip: str, shape: Any, **options: Any) -> net.Topology:
+def reached(chip: str, shape: Any, **options: Any) -> net.Topology:
     return net.topology(chip, shape, ceilings="reached", **options)
 
 
@@ -27,7 +27,7 @@ def place(chip: str, shape: Any, **options: Any) -> net.Topology:
 
 
 def test_3_quiz_2_a_gather_without_a_ring() -> None:
-    y = place("v5e", "8x4")["y"]
+    y = reached("v5e", "8x4")["y"]
     large, small = (net.all_gather(2 * e * f, y) for e, f in ((2048, 8192), (256, 256)))
     assert large.transfer == approx(560e-6, rel=0.02)
     assert sum(phase.steps for phase in small.phases) == 3  # of 1 µs each
@@ -35,7 +35,7 @@ def test_3_quiz_2_a_gather_without_a_ring() -> None:
 
 
 def test_3_2_gathers_and_a_reduction_on_a_cube() -> None:
-    cube = place("v4", "4x4x4")
+    cube = reached("v4", "4x4x4")
     full = 2 * 1024 * 4096
     # the book leaves out the quarter (sixteenth) that each device has already
     assert net.all_gather(full / 4, cube["x"]).transfer == approx(23e-6 * 3 / 4, rel=0.02)
@@ -71,20 +71,17 @@ def test_3_10_an_all_to_all_is_a_quarter_of_a_gather_on_a_ring() -> None:
 def test_5_least_batches_and_most_tensor_parallelism() -> None:
     pod = net.topology("v5p", "16x16x16")
     # 2550 = 459e12 / 180e9; here 200 GB/s and the 15/16 of the weights that a device lacks
-    one = training.least_tokens(pod, pod["x"])
-    assert one == approx(2550 * 0.9 * 15 / 16, rel=0.01)
-    three = training.least_tokens(pod, pod["x", "y", "z"])
-    assert three == approx(850 * 0.9, rel=0.01)
-    assert training.most_tensor(pod, pod["x"], 28672) == approx(28672 / one)
+    fewest = training.least_tokens(pod, pod["x"])
+    assert fewest == approx(2550 * 0.9 * 15 / 16, rel=0.01)
+    by_three_axes = training.least_tokens(pod, pod["x", "y", "z"])
+    assert by_three_axes == approx(850 * 0.9, rel=0.01)
+    assert training.most_tensor(pod, pod["x"], 28672) == approx(28672 / fewest)
     assert training.most_tensor(pod, pod["x", "y"], 28672) == approx(22 / 0.9, rel=TENTH)
-
-
-LLAMA_13B = "llama-2-13b"
 
 
 def test_5_2_memory_of_weights_and_moments() -> None:
     pod = net.topology("v5p", "16x16x16")
-    step = training.step(LLAMA_13B, pod, {"fsdp": 4096}, batch=4096, seq=4096, weights="bf16")
+    step = training.step("llama-2-13b", pod, {"fsdp": 4096}, batch=4096, seq=4096, weights="bf16")
     assert (step.memory.weights + step.memory.moments) * 4096 == approx(130e9, rel=0.02)
 
 
@@ -110,12 +107,12 @@ INVENTED = models.Decoder("the book's", 64, 4096, 32, 8, 256, 16384, 32128, tied
 def test_7_2_the_largest_batch_on_16_v5e() -> None:
     slice_ = net.topology("v5e", "4x4")
     mesh = {"context": 2, "tensor": 8}
-    one = serving.step(INVENTED, slice_, mesh, context=128 * 1024, **INT8)
-    one_head = models.Decoder("one key head", *(64, 4096, 32, 1, 256, 16384, 32128), tied=True)
-    fewer = serving.step(one_head, slice_, {"context": 16, "tensor": 1}, context=128 * 1024, **INT8)
+    step = serving.step(INVENTED, slice_, mesh, context=128 * 1024, **INT8)
+    single = models.Decoder("one key head", *(64, 4096, 32, 1, 256, 16384, 32128), tied=True)
+    copied = serving.step(single, slice_, {"context": 16, "tensor": 1}, context=128 * 1024, **INT8)
     free = slice_.memory - INVENTED.parameters
-    assert one.largest_batch() == int(free / (262144 * 128 * 1024))
-    assert fewer.largest_batch() == approx(8 * free / (262144 * 128 * 1024), rel=0.05)
+    assert step.largest_batch() == int(free / (262144 * 128 * 1024))
+    assert copied.largest_batch() == approx(8 * free / (262144 * 128 * 1024), rel=0.05)
 
 
 # --- part 8: serving Llama 3 ----------------------------------------------------------------------
@@ -132,9 +129,9 @@ def test_8_a_step_in_int8_on_8_and_16_chips() -> None:
     assert steps[0].least_seconds == approx(17e-3, rel=0.02)
     # splitting heads 16 ways keeps each of 8 key heads twice: no half, unless positions are split
     assert steps[1].setting.cache_copies == 2
-    place = net.topology("v5e", 16)
+    slice_ = net.topology("v5e", 16)
     for mesh in ({"context": 2, "tensor": 8}, {"batch": 2, "tensor": 8}, None):
-        split = serving.step("llama-3-70b", place, mesh, **options)
+        split = serving.step("llama-3-70b", slice_, mesh, **options)
         assert split.least_seconds == approx(8.5e-3, rel=0.03)
 
 
@@ -148,9 +145,9 @@ def test_8_a_step_in_int8_on_8_and_16_chips() -> None:
 )
 def test_8_the_smallest_slice_by_type(dtype: str, chips: int, caches: int) -> None:
     def fitting(n: int) -> Any:
-        one = {"weights": dtype, "vocabulary": dtype, "cache": dtype}
+        types = {"weights": dtype, "vocabulary": dtype, "cache": dtype}
         mesh = {"context": max(1, n // 8), "tensor": min(n, 8)}
-        return serving.step("llama-3-70b", net.topology("v5e", n), mesh, context=8192, **one)
+        return serving.step("llama-3-70b", net.topology("v5e", n), mesh, context=8192, **types)
 
     smallest = next(n for n in (2, 4, 8, 16, 32) if fitting(n).largest_batch() > 1)
     assert smallest == chips
