@@ -10,9 +10,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.experimental import pallas as pl
 
 from roofline.kernels.launch import (
+    ArrayLike,
     Options,
     by_platform,
     call_options,
@@ -33,14 +35,14 @@ from roofline_helpers.common.checks import BadType, BadValue, flag
 
 
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     causal: bool = False,
     layout: str | None = None,
     interpret: bool | None = None,
-) -> Any:
+) -> Array:
     """Return softmax(Q·Kᵀ / √head_dim) · V in one kernel: no score reaches the memory.
 
     For each block of queries the kernel walks over the keys with a running maximum m and sum l of
@@ -90,10 +92,8 @@ def attention(
     return _attention(q, k, v, options)
 
 
-def _checked(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
-    q = float_argument("q", q)
-    k = float_argument("k", k)
-    v = float_argument("v", v)
+def _checked(q: ArrayLike, k: ArrayLike, v: ArrayLike) -> tuple[Array, Array, Array]:
+    q, k, v = float_argument("q", q), float_argument("k", k), float_argument("v", v)
     for name, array in (("q", q), ("k", k), ("v", v)):
         if array.ndim != 4 or array.size == 0:
             raise BadValue(
@@ -115,23 +115,23 @@ def _checked(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def _attention(q: Any, k: Any, v: Any, options: Options) -> Any:
+def _attention(q: Array, k: Array, v: Array, options: Options) -> Array:
     return _attention_vjp(q, k, v, options)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _attention_vjp(q: Any, k: Any, v: Any, options: Options) -> Any:
+def _attention_vjp(q: Array, k: Array, v: Array, options: Options) -> Array:
     call = functools.partial(_attention_call, options=options, save=False)
     return by_platform(call, options, q, k, v)
 
 
-def _attention_forward(q: Any, k: Any, v: Any, options: Options) -> Any:
+def _attention_forward(q: Array, k: Array, v: Array, options: Options) -> Any:
     call = functools.partial(_attention_call, options=options, save=True)
     o, lse = by_platform(call, options, q, k, v)
     return o, (q, k, v, o, lse)
 
 
-def _attention_backward(options: Options, saved: Any, do: Any) -> Any:
+def _attention_backward(options: Options, saved: Any, do: Array) -> Any:
     q, k, v, o, lse = saved
     product = do.astype(jnp.float32) * o.astype(jnp.float32)
     delta = jnp.sum(product, axis=-1)[:, :, None, :]
@@ -145,7 +145,14 @@ _attention_vjp.defvjp(_attention_forward, _attention_backward)
 
 
 def _attention_call(
-    q: Any, k: Any, v: Any, *, options: Options, save: bool, layout: str, interpret: bool
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    options: Options,
+    save: bool,
+    layout: str,
+    interpret: bool,
 ) -> Any:
     tile = cut_tiles(options, layout, q, k, "forward")
     batch, heads, q_len, head_dim = q.shape
@@ -168,7 +175,7 @@ def _attention_call(
     return (o, lse[0][..., :q_len]) if save else o
 
 
-def _dq_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
+def _dq_call(*arrays: Array, options: Options, layout: str, interpret: bool) -> Any:
     q, k, v, do, lse, delta = arrays
     tile = cut_tiles(options, layout, q, k, "dq")
     batch, heads, q_len, head_dim = q.shape
@@ -187,7 +194,7 @@ def _dq_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> An
     return dq[:, :, :q_len, :head_dim]
 
 
-def _dkv_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
+def _dkv_call(*arrays: Array, options: Options, layout: str, interpret: bool) -> Any:
     q, k, v, do, lse, delta = arrays
     tile = cut_tiles(options, layout, q, k, "dkv")
     batch, kv_heads, kv_len, head_dim = k.shape
@@ -216,12 +223,12 @@ def _dkv_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> A
     return tuple(result[:, :, :kv_len, :head_dim] for result in results)
 
 
-def _block(length: int, tile: Tiles) -> Any:
+def _block(length: int, tile: Tiles) -> pl.BlockSpec:
     """Return the spec of one block of rows of [batch, heads, length, head_dim]."""
     return pl.BlockSpec((None, None, length, tile.head_dim), lambda b, h, i: (b, h, i, 0))
 
 
-def _whole(length: int, tile: Tiles, q: Any, array: Any) -> Any:
+def _whole(length: int, tile: Tiles, q: Array, array: Array) -> pl.BlockSpec:
     """Return the spec of all rows of a head: a TPU copies them once for all its programs."""
     group = q.shape[1] // array.shape[1]
     return pl.BlockSpec(
@@ -229,12 +236,12 @@ def _whole(length: int, tile: Tiles, q: Any, array: Any) -> Any:
     )
 
 
-def _row_of(tile: Tiles) -> Any:
+def _row_of(tile: Tiles) -> pl.BlockSpec:
     """Return the spec of one number per query: [batch, heads, 1, q_len]."""
     return pl.BlockSpec((None, None, 1, tile.q), lambda b, h, i: (b, h, 0, i))
 
 
-def _padded(tile: Tiles, queries: Sequence[Any], keys: Sequence[Any]) -> list[Any]:
+def _padded(tile: Tiles, queries: Sequence[Array], keys: Sequence[Array]) -> list[Array]:
     """Return them with whole blocks of rows and columns, zeros where there was nothing."""
     lengths = [tile.q_padded] * len(queries) + [tile.kv_padded] * len(keys)
     return [
@@ -243,11 +250,11 @@ def _padded(tile: Tiles, queries: Sequence[Any], keys: Sequence[Any]) -> list[An
     ]
 
 
-def _padded_rows(tile: Tiles, *rows: Any) -> list[Any]:
+def _padded_rows(tile: Tiles, *rows: Array) -> list[Array]:
     return [_grown(row, 1, tile.q_padded) for row in rows]
 
 
-def _grown(array: Any, rows: int, columns: int) -> Any:
+def _grown(array: Array, rows: int, columns: int) -> Array:
     down = (0, rows - array.shape[2])
     across = (0, columns - array.shape[3])
     if not any(down + across):
@@ -260,15 +267,15 @@ def _attention_options(
     layout: str,
     interpret: bool,
     tile: Tiles,
-    q: Any,
-    k: Any,
+    q: Array,
+    k: Array,
     kind: str = "forward",
 ) -> dict[str, Any]:
     job = attention_work(q, k, options, kind)
     return call_options(layout, interpret, job, 4, vmem_of_tiles(tile, q))
 
 
-def attention_work(q: Any, k: Any, options: Options, kind: str) -> work.Work:
+def attention_work(q: Array, k: Array, options: Options, kind: str) -> work.Work:
     """Count a kernel: the forward one has 2 matmuls, that for dQ 3, that for dK and dV 4."""
     batch, heads, q_len, head_dim = q.shape
     causal = options.causal and q_len <= k.shape[2]

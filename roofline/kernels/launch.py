@@ -5,16 +5,26 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 
+from roofline_helpers import work
 from roofline_helpers.common.checks import BadType, flag, name_of, shown, single
+
+ArrayLike: TypeAlias = "Array | np.ndarray[Any, Any]"
+"""What the kernels take."""
+
+Ref: TypeAlias = Any
+"""A block of an array, as Pallas hands it to a kernel's body."""
+
+Index: TypeAlias = "int | Array"
+"""A number of rows or blocks, traced inside a kernel."""
 
 LAYOUTS = ("tpu", "gpu")
 """The tiles that the arrays allow."""
@@ -43,10 +53,10 @@ class Options:
     interpret: bool | None = None
 
 
-def by_platform(call: Any, options: Options, *arrays: Any) -> Any:
+def by_platform(call: Callable[..., Any], options: Options, *arrays: Array) -> Any:
     """Call with the layout of the platform that the program is lowered for."""
 
-    def on(layout: str, interpret: bool) -> Any:
+    def on(layout: str, interpret: bool) -> Callable[..., Any]:
         return functools.partial(
             call,
             layout=options.layout or layout,
@@ -61,7 +71,9 @@ def by_platform(call: Any, options: Options, *arrays: Any) -> Any:
     )
 
 
-def call_options(layout: str, interpret: bool, job: Any, warps: int, vmem: int) -> dict[str, Any]:
+def call_options(
+    layout: str, interpret: bool, job: work.Work, warps: int, vmem: int
+) -> dict[str, Any]:
     """Return the compiler's options: the cost estimate, and the resources of a program."""
     cost = pl.CostEstimate(
         flops=int(job.flops),
@@ -85,7 +97,7 @@ def triton_backend() -> Any:
     return importlib.import_module("jax.experimental.pallas.triton")
 
 
-def quotient(index: Any, size: int) -> Any:
+def quotient(index: Index, size: int) -> Array:
     """Return max(index, 0) // size of a traced index, without the sign check of `//`."""
     return lax.div(jnp.maximum(index, 0), jnp.int32(size))
 
@@ -95,12 +107,14 @@ def round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def sum_along(x: Any, axis: int) -> Any:
+def sum_along(x: Array, axis: int) -> Array:
     """Return the sum along an axis, which stays with length 1."""
     return jnp.sum(x, axis=axis, keepdims=True)
 
 
-def options_of(layout: Any, interpret: Any, *, eps: Any = 1e-5, **others: Any) -> Options:
+def options_of(
+    layout: str | None, interpret: bool | None, *, eps: float = 1e-5, **others: Any
+) -> Options:
     """Return the arguments of a kernel that aren't arrays, checked."""
     return Options(
         eps=single("eps", eps, zero=True),
@@ -110,14 +124,14 @@ def options_of(layout: Any, interpret: Any, *, eps: Any = 1e-5, **others: Any) -
     )
 
 
-def array_argument(name: str, value: Any) -> Any:
+def array_argument(name: str, value: object) -> Array:
     """Return a JAX or NumPy array as JAX's; raise BadType for anything else."""
-    if not isinstance(value, jax.Array | np.ndarray):
+    if not isinstance(value, Array | np.ndarray):
         raise BadType(f"{name} must be a JAX or NumPy array, got {shown(value)}")
     return jnp.asarray(value)
 
 
-def float_argument(name: str, value: Any) -> Any:
+def float_argument(name: str, value: object) -> Array:
     """Return an array of one of `FLOATS`; raise BadType for anything else."""
     array = array_argument(name, value)
     if array.dtype.name not in FLOATS:

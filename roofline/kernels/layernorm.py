@@ -9,9 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.experimental import pallas as pl
 
 from roofline.kernels.launch import (
+    ArrayLike,
     Options,
     array_argument,
     by_platform,
@@ -34,14 +36,14 @@ from roofline_helpers.common.checks import BadValue, single
 
 
 def layernorm_gelu(
-    x: Any,
-    gamma: Any,
-    beta: Any,
+    x: ArrayLike,
+    gamma: ArrayLike,
+    beta: ArrayLike,
     *,
     eps: float = 1e-5,
     layout: str | None = None,
     interpret: bool | None = None,
-) -> Any:
+) -> Array:
     """Return gelu(γ · (x − mean) / √(variance + ε) + β) over the last axis, in one kernel.
 
     x is read once and y written once: 2 tensors where LayerNorm and GELU (in its tanh form) apart
@@ -87,21 +89,21 @@ def layernorm_gelu(
     """
     options = options_of(layout, interpret, eps=eps)
     x, gamma, beta = _row_arguments(x, gamma, beta)
-    return _chain(x, gamma, beta, None, None, options)
+    return _chain(x, gamma, beta, (), options)
 
 
 def layernorm_gelu_dropout_residual(
-    x: Any,
-    gamma: Any,
-    beta: Any,
-    mask: Any,
-    residual: Any,
+    x: ArrayLike,
+    gamma: ArrayLike,
+    beta: ArrayLike,
+    mask: ArrayLike,
+    residual: ArrayLike,
     *,
     rate: float,
     eps: float = 1e-5,
     layout: str | None = None,
     interpret: bool | None = None,
-) -> Any:
+) -> Array:
     """Return residual + gelu(layernorm(x)) · mask / (1 − rate), in one kernel.
 
     x, mask and residual are read once and y is written once: 4 tensors, where four kernels move
@@ -138,43 +140,44 @@ def layernorm_gelu_dropout_residual(
             raise BadValue(f"{name} must have x's shape {x.shape}, got {array.shape}")
     if mask.dtype == jnp.bool_:
         mask = mask.astype(jnp.int8)
-    return _chain(x, gamma, beta, mask, residual, options)
+    return _chain(x, gamma, beta, (mask, residual), options)
 
 
-@functools.partial(jax.jit, static_argnums=5)
-def _chain(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Options) -> Any:
-    """Do the whole chain, or without mask and residual LayerNorm and GELU alone."""
-    ends = (None if array is None else _as_rows(array) for array in (mask, residual))
-    return _chain_vjp(_as_rows(x), gamma, beta, *ends, options).reshape(x.shape)
+@functools.partial(jax.jit, static_argnums=4)
+def _chain(x: Array, gamma: Array, beta: Array, ends: Sequence[Array], options: Options) -> Array:
+    """Do the whole chain with its ends, mask and residual, or LayerNorm and GELU alone."""
+    rows = tuple(map(_as_rows, ends))
+    return _chain_vjp(_as_rows(x), gamma, beta, rows, options).reshape(x.shape)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _chain_vjp(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Options) -> Any:
-    arrays = [array for array in (x, gamma, beta, mask, residual) if array is not None]
-    return by_platform(functools.partial(_forward_call, options=options), options, *arrays)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _chain_vjp(
+    x: Array, gamma: Array, beta: Array, ends: Sequence[Array], options: Options
+) -> Array:
+    call = functools.partial(_forward_call, options=options)
+    return by_platform(call, options, x, gamma, beta, *ends)
 
 
 def _chain_forward(
-    x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Options
-) -> Any:
-    y = _chain_vjp(x, gamma, beta, mask, residual, options)
-    like_residual = None if residual is None else jnp.zeros((), residual.dtype)
-    return y, (x, gamma, beta, mask, like_residual)
+    x: Array, gamma: Array, beta: Array, ends: Sequence[Array], options: Options
+) -> tuple[Array, Any]:
+    y = _chain_vjp(x, gamma, beta, ends, options)
+    like_residual = jnp.zeros((), ends[1].dtype) if ends else None
+    return y, (x, gamma, beta, ends[:1], like_residual)
 
 
-def _chain_backward(options: Options, saved: Any, dy: Any) -> Any:
+def _chain_backward(options: Options, saved: Any, dy: Array) -> tuple[Any, ...]:
     x, gamma, beta, mask, like_residual = saved
-    arrays = [array for array in (x, gamma, beta, mask, dy) if array is not None]
     call = functools.partial(_backward_call, options=options)
-    dx, dgamma, dbeta = by_platform(call, options, *arrays)
-    skipped = None if like_residual is None else dy.astype(like_residual.dtype)
-    return dx, dgamma.astype(gamma.dtype), dbeta.astype(beta.dtype), None, skipped
+    dx, dgamma, dbeta = by_platform(call, options, x, gamma, beta, *mask, dy)
+    skipped = () if like_residual is None else (None, dy.astype(like_residual.dtype))
+    return dx, dgamma.astype(gamma.dtype), dbeta.astype(beta.dtype), skipped
 
 
 _chain_vjp.defvjp(_chain_forward, _chain_backward)
 
 
-def _forward_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
+def _forward_call(*arrays: Array, options: Options, layout: str, interpret: bool) -> Any:
     x, gamma, beta, *ends = arrays
     rows, columns = x.shape
     if ends:
@@ -194,7 +197,7 @@ def _forward_call(*arrays: Any, options: Options, layout: str, interpret: bool) 
     )(x, gamma.reshape(1, -1), beta.reshape(1, -1), *ends)
 
 
-def _backward_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
+def _backward_call(*arrays: Array, options: Options, layout: str, interpret: bool) -> Any:
     x, gamma, beta, *others = arrays
     tile = cut_rows(options, layout, interpret, [x, *others, x], backward=True)
     whole, vector = row_specs(tile)
@@ -215,14 +218,14 @@ def _backward_call(*arrays: Any, options: Options, layout: str, interpret: bool)
 
 
 def _launch_options(
-    layout: str, interpret: bool, job: Any, tile: Rows, arrays: Sequence[Any]
+    layout: str, interpret: bool, job: work.Work, tile: Rows, arrays: Sequence[Array]
 ) -> dict[str, Any]:
     """Return the options of a kernel's call; `arrays` pass through VMEM."""
     warps, vmem = warps_of_rows(tile), vmem_of_rows(tile, arrays)
     return call_options(layout, interpret, job, warps, vmem)
 
 
-def backward_work(arrays: Sequence[Any], programs: int) -> work.Work:
+def backward_work(arrays: Sequence[Array], programs: int) -> work.Work:
     """Count the backward kernel: forward again, 11 for GELU's slope, 4 for d, 8 for dx, 3 sums."""
     x, gamma, _, *others = arrays
     rows, columns = x.shape
@@ -239,11 +242,11 @@ def backward_work(arrays: Sequence[Any], programs: int) -> work.Work:
     )
 
 
-def _as_rows(x: Any) -> Any:
+def _as_rows(x: Array) -> Array:
     return x.reshape(-1, x.shape[-1])
 
 
-def _row_arguments(x: Any, gamma: Any, beta: Any) -> tuple[Any, Any, Any]:
+def _row_arguments(x: ArrayLike, gamma: ArrayLike, beta: ArrayLike) -> tuple[Array, Array, Array]:
     x = float_argument("x", x)
     if x.ndim == 0 or x.size == 0:
         raise BadValue(f"x must have a last axis and at least one element, got shape {x.shape}")

@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 
 from roofline.kernels.launch import (
     LANES,
     LOG2E,
     SUBLANES,
+    Index,
     Options,
+    Ref,
     round_up,
     sum_along,
     triton_backend,
@@ -30,11 +32,11 @@ _VMEM = 8 * 2**20  # bytes of blocks that a TPU program requests if it has the c
 _LEAST = float(jnp.finfo(jnp.float32).min)
 
 
-def forward_kernel(*refs: Any, tile: Rows) -> None:
+def forward_kernel(*refs: Ref, tile: Rows) -> None:
     """Write g = gelu(γ · x̂ + β), x̂ the normalised row, or residual + g · mask / (1 − rate)."""
     x, gamma, beta, *ends, y = refs
 
-    def step(i: Any, loaded: Any, carry: Any) -> Any:
+    def step(i: Index, loaded: Any, carry: Any) -> Any:
         values, *others = loaded
         normal, _ = tile.standardise(values, i)
         result, _ = gelu_and_slope(normal * tile.vector(gamma) + tile.vector(beta))
@@ -47,7 +49,7 @@ def forward_kernel(*refs: Any, tile: Rows) -> None:
     tile.walk([x, *ends], step, 0)
 
 
-def backward_kernel(*refs: Any, tile: Rows) -> None:
+def backward_kernel(*refs: Ref, tile: Rows) -> None:
     """Write dx, and this program's share of dγ and dβ.
 
     With x̂ the normalised row, u = γx̂ + β and d = dy · mask/(1 − p) · gelu'(u):
@@ -56,7 +58,7 @@ def backward_kernel(*refs: Any, tile: Rows) -> None:
     """
     x, gamma, beta, *mask, dy, dx, dgamma, dbeta = refs
 
-    def step(i: Any, loaded: Any, sums: Any) -> Any:
+    def step(i: Index, loaded: Any, sums: Any) -> Any:
         values, d, *kept = loaded
         normal, inverse = tile.standardise(values, i)
         scale = tile.vector(gamma)
@@ -76,7 +78,7 @@ def backward_kernel(*refs: Any, tile: Rows) -> None:
     tile.store_vector(dbeta, total_beta)
 
 
-def gelu_and_slope(u: Any) -> tuple[Any, Any]:
+def gelu_and_slope(u: Array) -> tuple[Array, Array]:
     """Return GELU's tanh form and its slope.
 
     u/2 · (1 + tanh v) = u · s with s = 1 / (1 + e^(−2v)) and v = √(2/π) · (u + 0.044715 u³): the
@@ -102,7 +104,7 @@ class Rows:
     eps: float
     keep: float  # 1 / (1 − rate)
     triton: bool  # compiled by Triton: loads and stores take the mask
-    first: Any = 0  # this program's first row, known inside a kernel only
+    first: Index = 0  # this program's first row, known inside a kernel only
 
     @property
     def programs(self) -> int:
@@ -119,25 +121,25 @@ class Rows:
         """Whether a row is wider here than in the array."""
         return self.width != self.columns
 
-    def walk(self, refs: Sequence[Any], body: Callable[..., Any], start: Any) -> Any:
+    def walk(self, refs: Sequence[Ref], body: Callable[..., Any], start: Any) -> Any:
         """Do ``body(i, arrays, carry)`` for each step of this program's rows.
 
         All loads of a step are issued before the first is used, so that they overlap and a
         program waits once per step.
         """
 
-        def step(i: Any, carry: Any) -> Any:
+        def step(i: Index, carry: Any) -> Any:
             loaded = [_load(self.at(ref, i), self.inside(i), self.triton) for ref in refs]
             return body(i, loaded, carry)
 
         steps = self.block // self.step
         return step(0, start) if steps == 1 else lax.fori_loop(0, steps, step, start)
 
-    def lanes(self) -> Any:
+    def lanes(self) -> Array:
         """Tell which lanes of a row lie in the array."""
         return lax.broadcasted_iota(jnp.int32, (1, self.width), 1) < self.columns
 
-    def inside(self, i: Any) -> Any:
+    def inside(self, i: Index) -> Array | None:
         """Tell which elements of step i lie in the array; None if all do, whatever i is."""
         first = self.first + i * self.step
         row = first + lax.broadcasted_iota(jnp.int32, (self.step, 1), 0)
@@ -146,17 +148,17 @@ class Rows:
             return None
         return jnp.broadcast_to(functools.reduce(jnp.logical_and, masks), (self.step, self.width))
 
-    def at(self, ref: Any, i: Any) -> Any:
+    def at(self, ref: Ref, i: Index) -> Ref:
         """Return the view of step i's rows."""
         if self.step == self.block:
             return ref.at[:, :]
         return ref.at[pl.ds(pl.multiple_of(i * self.step, self.step), self.step), :]
 
-    def store(self, ref: Any, i: Any, value: Any) -> None:
+    def store(self, ref: Ref, i: Index, value: Array) -> None:
         """Store step i's rows, in the type of the array."""
         _store(self.at(ref, i), value, self.inside(i), self.triton)
 
-    def vector(self, ref: Any) -> Any:
+    def vector(self, ref: Ref) -> Array:
         """Load a [1, columns] array as fp32, zero outside.
 
         It is loaded where it is used. Loaded at the start, it would occupy registers all the time,
@@ -165,16 +167,16 @@ class Rows:
         """
         return _load(ref.at[:, :], self.lanes() if self.ragged_columns else None, self.triton)
 
-    def store_vector(self, ref: Any, value: Any) -> None:
+    def store_vector(self, ref: Ref, value: Array) -> None:
         """Store a [1, columns] array."""
         inside = self.lanes() if self.ragged_columns else None
         _store(ref.at[:, :], value, inside, self.triton)
 
-    def mean(self, x: Any) -> Any:
+    def mean(self, x: Array) -> Array:
         """Return each row's mean: lanes outside must hold zero, and don't count."""
         return sum_along(x, axis=1) * (1 / self.columns)
 
-    def standardise(self, x: Any, i: Any) -> tuple[Any, Any]:
+    def standardise(self, x: Array, i: Index) -> tuple[Array, Array]:
         """Return (x − mean) / √(variance + ε), and 1 / √(variance + ε).
 
         The variance is that of the centred values, never mean(x²) − mean². The mean of a row
@@ -197,7 +199,7 @@ class Rows:
         return (normal if inside is None else jnp.where(inside, normal, 0.0)), inverse
 
 
-def _load(view: Any, inside: Any, triton: bool) -> Any:
+def _load(view: Ref, inside: Array | None, triton: bool) -> Array:
     """Return a block as fp32; lanes that lie outside the array are zero."""
     if inside is None:
         return _wide(view[...])
@@ -206,13 +208,13 @@ def _load(view: Any, inside: Any, triton: bool) -> Any:
     return jnp.where(inside, _wide(view[...]), 0)  # padding may be anything, even NaN
 
 
-def _wide(value: Any) -> Any:
+def _wide(value: Array) -> Array:
     if jnp.issubdtype(value.dtype, jnp.integer):
         value = value.astype(jnp.int32)
     return value.astype(jnp.float32)
 
 
-def _store(view: Any, value: Any, inside: Any, triton: bool) -> None:
+def _store(view: Ref, value: Array, inside: Array | None, triton: bool) -> None:
     value = value.astype(view.dtype)
     if inside is None or not triton:
         view[...] = value  # what lies outside the array is dropped
@@ -220,17 +222,17 @@ def _store(view: Any, value: Any, inside: Any, triton: bool) -> None:
         triton_backend().store(view, value, mask=inside)
 
 
-def located_at(kernel: Any, tile: Rows) -> Any:
+def located_at(kernel: Callable[..., None], tile: Rows) -> Callable[..., None]:
     """Return the kernel with its first row known: program_id can't be read inside loops."""
 
     @functools.wraps(kernel)
-    def located(*refs: Any) -> None:
+    def located(*refs: Ref) -> None:
         kernel(*refs, tile=replace(tile, first=pl.program_id(0) * tile.block))
 
     return located
 
 
-def row_specs(tile: Rows) -> tuple[Any, Any]:
+def row_specs(tile: Rows) -> tuple[pl.BlockSpec, pl.BlockSpec]:
     """Return the specs of a block of rows, and of a [1, columns] array."""
     whole = pl.BlockSpec((tile.block, tile.width), lambda i: (i, 0))
     vector = pl.BlockSpec((1, tile.width), lambda i: (0, 0))
@@ -238,7 +240,11 @@ def row_specs(tile: Rows) -> tuple[Any, Any]:
 
 
 def cut_rows(
-    options: Options, layout: str, interpret: bool, arrays: Sequence[Any], backward: bool = False
+    options: Options,
+    layout: str,
+    interpret: bool,
+    arrays: Sequence[Array],
+    backward: bool = False,
 ) -> Rows:
     """Choose how to cut [rows, columns] arrays, of which `arrays` pass through a program."""
     rows, columns = arrays[0].shape
@@ -272,7 +278,7 @@ def warps_of_rows(tile: Rows) -> int:
     return max(1, min(8, elements // 512), min(32, elements // 1024))
 
 
-def vmem_of_rows(tile: Rows, arrays: Sequence[Any]) -> int:
+def vmem_of_rows(tile: Rows, arrays: Sequence[Array]) -> int:
     """Return the bytes of VMEM: each array's block twice, and 8 fp32 intermediates of a step."""
     lanes = round_up(tile.width, LANES)
     per_row: int = sum(array.dtype.itemsize for array in arrays if array.ndim == 2)

@@ -8,20 +8,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 
-from roofline.kernels.launch import LANES, LOG2E, SUBLANES, Options, quotient, round_up, sum_along
+from roofline.kernels.launch import (
+    LANES,
+    LOG2E,
+    SUBLANES,
+    Index,
+    Options,
+    Ref,
+    quotient,
+    round_up,
+    sum_along,
+)
 
 _GPU_TILES = {"forward": (128, 64), "dq": (128, 32), "dkv": (64, 64)}  # fastest on an H100
 
 
-def attention_kernel(q: Any, k: Any, v: Any, o: Any, *lse: Any, tile: Tiles) -> None:
+def attention_kernel(q: Ref, k: Ref, v: Ref, o: Ref, *lse: Ref, tile: Tiles) -> None:
     """Walk over the keys of one block of queries; write O, and log-sum-exp if needed."""
     queries = q[...]
     first = tile.first_query
 
-    def step(j: Any, carry: Any, hide: bool) -> Any:
+    def step(j: Index, carry: Any, hide: bool) -> Any:
         highest, total, sums = carry
         keys = tile.slice(k, j, tile.kv)
         scores = tile.scores(queries, keys, first, j * tile.kv, hide)
@@ -45,14 +55,14 @@ def attention_kernel(q: Any, k: Any, v: Any, o: Any, *lse: Any, tile: Tiles) -> 
 
 
 def dq_kernel(
-    q: Any, k: Any, v: Any, do: Any, lse: Any, delta: Any, dq: Any, *, tile: Tiles
+    q: Ref, k: Ref, v: Ref, do: Ref, lse: Ref, delta: Ref, dq: Ref, *, tile: Tiles
 ) -> None:
     """Write dQ of one block of queries: P = 2^(S − lse), dS = P ∘ (dO·Vᵀ − δ), dQ = dS·K."""
     queries, d_out = q[...], do[...]
     log_sum, offset = lse[...].T, delta[...].T
     first = tile.first_query
 
-    def step(j: Any, sums: Any, hide: bool) -> Any:
+    def step(j: Index, sums: Any, hide: bool) -> Any:
         keys, values = tile.slice(k, j, tile.kv), tile.slice(v, j, tile.kv)
         scores = tile.scores(queries, keys, first, j * tile.kv, hide)
         weights = jnp.exp2(scores - log_sum)
@@ -65,13 +75,13 @@ def dq_kernel(
 
 
 def dkv_kernel(
-    q: Any, k: Any, v: Any, do: Any, lse: Any, delta: Any, dk: Any, dv: Any, *, tile: Tiles
+    q: Ref, k: Ref, v: Ref, do: Ref, lse: Ref, delta: Ref, dk: Ref, dv: Ref, *, tile: Tiles
 ) -> None:
     """Write dK and dV of one block of keys, with the scores transposed: dV = Pᵀ·dO, dK = dSᵀ·Q."""
     keys, values = k[...], v[...]
     first = tile.first_key
 
-    def step(i: Any, carry: Any, hide: bool) -> Any:
+    def step(i: Index, carry: Any, hide: bool) -> Any:
         sums_k, sums_v = carry
         queries, d_out = tile.slice(q, i, tile.q), tile.slice(do, i, tile.q)
         at = (slice(None), pl.ds(pl.multiple_of(i * tile.q, tile.q), tile.q))
@@ -88,7 +98,7 @@ def dkv_kernel(
 
 
 def _loops(
-    bounds: Sequence[Any], hides: Sequence[bool], body: Callable[..., Any], carry: Any
+    bounds: Sequence[Index], hides: Sequence[bool], body: Callable[..., Any], carry: Any
 ) -> Any:
     """Loop from each bound to the next; loops that are known to be empty are left out."""
     for low, high, hide in zip(bounds, bounds[1:], hides, strict=False):
@@ -97,7 +107,7 @@ def _loops(
     return carry
 
 
-def _dot(a: Any, b: Any, contract: tuple[int, int] = (1, 0)) -> Any:
+def _dot(a: Array, b: Array, contract: tuple[int, int] = (1, 0)) -> Array:
     """Return A·B, summed over these axes of A and B, in fp32: (1, 1) is A·Bᵀ."""
     exact = lax.Precision.HIGHEST if a.dtype == jnp.float32 else lax.Precision.DEFAULT
     return lax.dot_general(
@@ -137,16 +147,16 @@ class Tiles:
         return self.kv_len - self.q_len
 
     @property
-    def first_query(self) -> Any:
+    def first_query(self) -> Index:
         """First query of this program, known inside a kernel only."""
         return pl.program_id(2) * self.q
 
     @property
-    def first_key(self) -> Any:
+    def first_key(self) -> Index:
         """First key of this program, known inside a kernel only."""
         return pl.program_id(2) * self.kv
 
-    def each_keys(self, first_query: Any, body: Callable[..., Any], start: Any) -> Any:
+    def each_keys(self, first_query: Index, body: Callable[..., Any], start: Any) -> Any:
         """Do ``body(j, carry, hide)`` for each block of keys that a block of queries attends to.
 
         Scores need hiding only in blocks that the diagonal cuts, or that end past the last key.
@@ -159,7 +169,7 @@ class Tiles:
             last = jnp.minimum(quotient(seen + self.q - 1 + self.kv - 1, self.kv), last)
         return _loops((0, whole, last), (False, True), body, start)
 
-    def each_queries(self, first_key: Any, body: Callable[..., Any], start: Any) -> Any:
+    def each_queries(self, first_key: Index, body: Callable[..., Any], start: Any) -> Any:
         """Do ``body(i, carry, hide)`` for each block of queries that sees a block of keys.
 
         Keys past the last one aren't hidden: their results are cut off.
@@ -171,13 +181,19 @@ class Tiles:
             whole = jnp.minimum(quotient(behind + self.kv - 1 + self.q - 1, self.q), last)
         return _loops((first, whole, last), (True, False), body, start)
 
-    def slice(self, ref: Any, index: Any, length: int) -> Any:
+    def slice(self, ref: Ref, index: Index, length: int) -> Array:
         """Load block `index` of rows."""
         return ref[pl.ds(pl.multiple_of(index * length, length), length), :]
 
     def scores(
-        self, a: Any, b: Any, q_first: Any, kv_first: Any, hide: bool, q_axis: int = 0
-    ) -> Any:
+        self,
+        a: Array,
+        b: Array,
+        q_first: Index,
+        kv_first: Index,
+        hide: bool,
+        q_axis: int = 0,
+    ) -> Array:
         """Return scale · log₂ e · A·Bᵀ: −∞, if `hide`, for a key hidden or past the end.
 
         A is Q and B is K, or with q_axis=1 the other way round.
@@ -194,7 +210,7 @@ class Tiles:
         return scores
 
 
-def cut_tiles(options: Options, layout: str, q: Any, k: Any, kind: str) -> Tiles:
+def cut_tiles(options: Options, layout: str, q: Array, k: Array, kind: str) -> Tiles:
     """Choose how to cut attention, for the "forward", "dq" or "dkv" kernel."""
     if layout == "gpu":
         head_dim, least = max(16, pl.next_power_of_2(q.shape[3])), 16
@@ -214,7 +230,7 @@ def cut_tiles(options: Options, layout: str, q: Any, k: Any, kind: str) -> Tiles
     )
 
 
-def vmem_of_tiles(tile: Tiles, q: Any) -> int:
+def vmem_of_tiles(tile: Tiles, q: Array) -> int:
     """Return the bytes of VMEM: K and V whole, twice, a row of mask, and blocks of scores."""
     lanes, longest = round_up(tile.head_dim, LANES), max(tile.q_padded, tile.kv_padded)
     itemsize: int = q.dtype.itemsize

@@ -12,11 +12,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roofline.xla.windows import Window
+
+if TYPE_CHECKING:
+    from jax.extend.core import Jaxpr, JaxprEqn, Var
+
+Value: TypeAlias = Any
+"""A number, or an array with one number for each step of the grid."""
+
+Values: TypeAlias = "Sequence[Any]"
+"""Of the inputs of an equation; None for what isn't known."""
+
+Known: TypeAlias = "dict[Var, Value]"
+"""The known values of variables."""
+
+Positions: TypeAlias = "NDArray[Any]"
+"""[axes, steps]: where each step is in the grid."""
 
 _TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log1p tanh logistic erf erfc erf_inv sin cos tan sqrt rsqrt cbrt pow atan2 "
@@ -59,7 +75,7 @@ _SCALARS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def small(value: Any) -> Any:
+def small(value: object) -> Value | None:
     """Return a constant as an array, or None if it is large: indices don't depend on weights."""
     if getattr(value, "size", 0) > 1_000_000 or getattr(value, "dtype", None) is None:
         return None
@@ -69,14 +85,14 @@ def small(value: Any) -> Any:
         return None
 
 
-def value_of(var: Any, known: Mapping[Any, Any]) -> Any:
+def value_of(var: Var, known: Known) -> Value | None:
     """Return the value of a variable, None if it isn't known."""
     if hasattr(var, "val"):
         return np.asarray(var.val)
     return known.get(var)
 
 
-def inside(equation: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+def inside(equation: JaxprEqn) -> Iterator[tuple[Jaxpr, Sequence[object]]]:
     """Yield the jaxprs among the parameters of an equation, and their constants."""
     for value in equation.params.values():
         for part in value if isinstance(value, tuple | list) else [value]:
@@ -142,7 +158,7 @@ def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
     return [(getattr(part, "ref", part), getattr(part, "transforms", ())) for part in first]
 
 
-def _scalar(equation: Any, values: Sequence[Any]) -> Any:
+def _scalar(equation: JaxprEqn, values: Values) -> Value | None:
     """Return the value of an operation on known scalars, or None."""
     name = equation.primitive.name
     if name == "get":
@@ -169,7 +185,7 @@ def _scalar(equation: Any, values: Sequence[Any]) -> Any:
     return None
 
 
-def _read(equation: Any, values: Sequence[Any]) -> Any:
+def _read(equation: JaxprEqn, values: Values) -> Value | None:
     """Return the number in a known array at known indices."""
     if values[0] is None or equation.outvars[0].aval.shape:
         return None
@@ -194,7 +210,7 @@ class Body:
     """
 
     grid: tuple[int, ...]
-    steps: Any
+    steps: Positions
     loads: bool = False
     most: bool = False
     endless: bool = False
@@ -206,7 +222,7 @@ class Body:
     types: dict[str, None] = field(default_factory=dict)
     refs: dict[Any, Any] = field(default_factory=dict)
 
-    def run(self, jaxpr: Any, known: dict[Any, Any], weight: Any) -> None:
+    def run(self, jaxpr: Jaxpr, known: Known, weight: Value) -> None:
         """Count the equations of a jaxpr."""
         for equation in jaxpr.eqns:
             name = equation.primitive.name
@@ -221,12 +237,17 @@ class Body:
             if result is not None:
                 known[equation.outvars[0]] = result
 
-    def _times(self, weight: Any) -> float:
+    def _times(self, weight: Value) -> float:
         """Return the number of runs in all steps together."""
         return float(np.broadcast_to(weight, self.steps.shape[1:]).sum())
 
     def _enter(
-        self, inputs: Sequence[Any], jaxpr: Any, outer: Sequence[Any], values: Any, weight: Any
+        self,
+        inputs: Sequence[Var],
+        jaxpr: Jaxpr,
+        outer: Sequence[Var],
+        values: Values,
+        weight: Value,
     ) -> Any:
         """Count an inner jaxpr with these variables and values as inputs."""
         known = dict(zip(inputs, values, strict=False))
@@ -238,10 +259,10 @@ class Body:
 
     # --- rules of other operations: each gets the equation, its values, all values, its weight
 
-    def _uncounted(self, equation: Any, *_: Any) -> None:
+    def _uncounted(self, equation: JaxprEqn, *_: object) -> None:
         self.unsure.add(equation.primitive.name)  # only outside of a kernel's body
 
-    def _product(self, equation: Any, _: Any, __: Any, weight: Any) -> None:
+    def _product(self, equation: JaxprEqn, _: object, __: object, weight: Value) -> None:
         """Count a matmul; of a ragged one, each row with the weights of its group."""
         grouped: tuple[int, ...] = ()
         numbers = equation.params.get("dimension_numbers")
@@ -254,7 +275,7 @@ class Body:
         columns = math.prod(n for d, n in enumerate(rhs.shape) if d not in left_out)
         self._multiplied(equation, math.prod(lhs.shape) * columns, weight)
 
-    def _convolution(self, equation: Any, _: Any, __: Any, weight: Any) -> None:
+    def _convolution(self, equation: JaxprEqn, _: object, __: object, weight: Value) -> None:
         """Count a convolution, without the taps that meet only padding."""
         lhs, rhs, out = (var.aval.shape for var in (*equation.invars, *equation.outvars))
         left, right, made = equation.params["dimension_numbers"]
@@ -267,21 +288,19 @@ class Body:
             macs *= Window(rhs[w], stride, low, base, dilation).taps(lhs[x], out[y])
         self._multiplied(equation, macs, weight)
 
-    def _multiplied(self, equation: Any, macs: int, weight: Any) -> None:
+    def _multiplied(self, equation: JaxprEqn, macs: int, weight: Value) -> None:
         """Add the FLOPs of so many multiply-adds, of complex numbers eight each."""
         types = [var.aval.dtype for var in equation.invars[:2]]
         flops = 8 if "complex" in str(types[0]) else 2
         self.matrix += flops * macs * self._times(weight)
         self.types["×".join(dict.fromkeys(map(short, types)))] = None
 
-    def _place(self, equation: Any, _: Any, known: dict[Any, Any], __: Any) -> None:
+    def _place(self, equation: JaxprEqn, _: object, known: Known, __: object) -> None:
         """Note the position of each step in the grid, or the grid's size."""
         axis, whole = equation.params["axis"], equation.primitive.name == "num_programs"
         known[equation.outvars[0]] = np.asarray(self.grid[axis]) if whole else self.steps[axis]
 
-    def _call(
-        self, equation: Any, values: Sequence[Any], known: dict[Any, Any], weight: Any
-    ) -> None:
+    def _call(self, equation: JaxprEqn, values: Values, known: Known, weight: Value) -> None:
         (jaxpr, _), name = next(inside(equation)), equation.primitive.name
         # a call with its own memory (run_scoped) has its inputs as constants
         inputs = jaxpr.constvars if name == "run_scoped" else jaxpr.invars
@@ -289,7 +308,7 @@ class Body:
         results = self._enter(inputs, jaxpr, equation.invars, values, times)
         known |= {v: r for v, r in zip(equation.outvars, results, strict=False) if r is not None}
 
-    def _branches(self, equation: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
+    def _branches(self, equation: JaxprEqn, values: Values, _: object, weight: Value) -> None:
         branches, chosen = equation.params["branches"], values[0]
         if chosen is None:
             costs = [self._cost(equation.jaxpr) for equation in branches]
@@ -305,7 +324,7 @@ class Body:
                 jaxpr = branch.jaxpr
                 self._enter(jaxpr.invars, jaxpr, equation.invars[1:], values[1:], taken)
 
-    def _cost(self, jaxpr: Any) -> float:
+    def _cost(self, jaxpr: Jaxpr) -> float:
         """Return the FLOPs and bytes of a branch on its own."""
         alone = Body(self.grid, self.steps, self.loads, self.most)
         alone.run(jaxpr, {}, np.ones(1))
@@ -313,7 +332,7 @@ class Body:
             return math.inf
         return alone.matrix + alone.vector + sum(alone.moved.values())
 
-    def _scan(self, equation: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
+    def _scan(self, equation: JaxprEqn, values: Values, _: object, weight: Value) -> None:
         groups = equation.params.get("ft_in")  # since JAX 0.11: constants, carries, slices
         constants = len(groups.unpack()[0]) if groups else equation.params["num_consts"]
         inner, length = equation.params["jaxpr"].jaxpr, equation.params["length"]
@@ -330,7 +349,7 @@ class Body:
             known = [*values[:constants], *carried, *slices]
             carried = self._enter(inner.invars, inner, equation.invars, known, weight)[:carries]
 
-    def _while(self, equation: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
+    def _while(self, equation: JaxprEqn, values: Values, _: object, weight: Value) -> None:
         before, inner = equation.params["cond_nconsts"], equation.params["body_nconsts"]
         body = equation.params["body_jaxpr"].jaxpr
         turns = self._turns(equation, values)
@@ -342,7 +361,7 @@ class Body:
         known = [*constants, *[None] * (len(body.invars) - len(constants))]
         self._enter(body.invars, body, equation.invars[before:], known, weight * turns)
 
-    def _turns(self, equation: Any, values: Sequence[Any]) -> Any:
+    def _turns(self, equation: JaxprEqn, values: Values) -> Value | None:
         """Return the trip count of a loop whose counter goes up by one; None for others."""
         before, inner = equation.params["cond_nconsts"], equation.params["body_nconsts"]
         test = equation.params["cond_jaxpr"].jaxpr
@@ -355,9 +374,9 @@ class Body:
             return None
         return np.maximum(np.asarray(bound) - np.asarray(first), 0)
 
-    def _move(self, ref: Any, elements: Any, weight: Any) -> None:
+    def _move(self, ref: Any, elements: int | None, weight: Value) -> None:
         """Add the bytes of reading or writing a reference."""
-        if not isinstance(elements, int):
+        if elements is None:
             self.unsure.add("sizes of copies")
             self.endless = self.most
             elements = 0
@@ -365,13 +384,13 @@ class Body:
         outer = self.refs.get(ref, ref)
         self.moved[outer] = self.moved.get(outer, 0.0) + amount
 
-    def _copy(self, equation: Any, _: Any, __: Any, weight: Any) -> None:
+    def _copy(self, equation: JaxprEqn, _: object, __: object, weight: Value) -> None:
         """Count a copy that a TPU's kernel starts: from or to the main memory."""
         for ref, indexers in _ends(equation):
             if space_of(ref.aval) in ("any", "hbm"):
                 self._move(ref, _elements(ref, indexers), weight)
 
-    def _touch(self, equation: Any, _: Any, __: Any, weight: Any) -> None:
+    def _touch(self, equation: JaxprEqn, _: object, __: object, weight: Value) -> None:
         """Count the loads and stores of a GPU's program; masked lanes count like others."""
         if self.loads:
             both = equation.primitive.name in _ADDING
@@ -379,7 +398,7 @@ class Body:
             elements = math.prod(value.aval.shape)
             self._move(equation.invars[0], 2 * elements if both else elements, weight)
 
-    def _count(self, equation: Any, weight: Any) -> None:
+    def _count(self, equation: JaxprEqn, weight: Value) -> None:
         """Add the FLOPs of an operation on arrays that multiplies no matrices."""
         name = equation.primitive.name
         shape = equation.outvars[0].aval.shape if equation.outvars else ()

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roofline.xla.body import Body, inside, item_bytes, small, space_of, value_of
 from roofline_helpers.common.show import Facts, si, table
 
 if TYPE_CHECKING:
     import pandas
+    from jax._src.pallas.core import BlockMapping, GridMapping
+    from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+
+    from roofline.xla.body import Known, Positions, Value, Values
 
 
 # --- Kernels and their operands ------------------------------------------------------------------
@@ -236,12 +241,12 @@ MOST_STEPS = 4_000_000
 """Grids with more steps aren't counted; the declared cost is used."""
 
 
-def counted(jaxpr: Any, platform: str = "tpu") -> tuple[PallasKernel, ...]:
+def counted(jaxpr: ClosedJaxpr, platform: str = "tpu") -> tuple[PallasKernel, ...]:
     """Return the Pallas kernels in a traced function, in order.
 
     Parameters
     ----------
-    jaxpr : jax.core.ClosedJaxpr
+    jaxpr : ClosedJaxpr
         The result of ``jax.jit(f).trace(...).jaxpr``.
     platform : {"tpu", "gpu"}
         Platform of kernels that name none.
@@ -252,13 +257,13 @@ def counted(jaxpr: Any, platform: str = "tpu") -> tuple[PallasKernel, ...]:
     return tuple(kernel for kernel in kernels if kernel is not None)
 
 
-def foreign(jaxpr: Any) -> str | None:
+def foreign(jaxpr: ClosedJaxpr) -> str | None:
     """Return the machine of a Pallas kernel that a TPU can't run; None without one."""
     machines = {_machine(call, "tpu") for call, _ in _calls(jaxpr.jaxpr, {}, "tpu")}
     return next(iter(sorted(machines - {"tpu"})), None)
 
 
-def requested(jaxpr: Any) -> float | None:
+def requested(jaxpr: ClosedJaxpr) -> float | None:
     """Return the FLOPs of a traced function's matmuls, on all devices.
 
     None if they aren't known: loops and branches that depend on data.
@@ -267,7 +272,7 @@ def requested(jaxpr: Any) -> float | None:
     return None if walk.unsure else walk.matrix
 
 
-def unused(jaxpr: Any) -> float:
+def unused(jaxpr: ClosedJaxpr) -> float:
     """Return the share of the matmul FLOPs that no result of a function needs.
 
     Matmuls that can't be counted (`requested`) are left out of both.
@@ -279,13 +284,13 @@ def unused(jaxpr: Any) -> float:
     return 1 - _products(needed).matrix / asked if asked else 0.0
 
 
-def _products(jaxpr: Any) -> Body:
+def _products(jaxpr: Jaxpr) -> Body:
     walk = Body((), np.zeros((0, 1)))
     walk.run(jaxpr, {}, np.ones(1))
     return walk
 
 
-def _calls(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[tuple[Any, list[Any]]]:
+def _calls(jaxpr: Jaxpr, known: Known, platform: str) -> Iterator[tuple[JaxprEqn, Values]]:
     """Yield the calls of Pallas kernels, each with the known values of its operands."""
     for eqn in jaxpr.eqns:
         values = [value_of(var, known) for var in eqn.invars]
@@ -305,7 +310,7 @@ def _calls(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[tuple[A
             yield from _calls(inner, values_of, platform)
 
 
-def _platform_index(platforms: Sequence[Any], platform: str) -> Any:
+def _platform_index(platforms: Sequence[Any], platform: str) -> Value | None:
     """Return the index of a platform's branch in a platform-dependent program; None without one."""
     names = {"tpu": {"tpu"}, "gpu": {"cuda", "gpu"}}[platform]
     for index, others in enumerate(platforms):
@@ -317,7 +322,7 @@ def _platform_index(platforms: Sequence[Any], platform: str) -> Any:
 # --- one kernel -----------------------------------------------------------------------------------
 
 
-def _kernel(call: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
+def _kernel(call: JaxprEqn, values: Values, platform: str) -> PallasKernel | None:
     """Return the count of a `pallas_call`; None if its grid is too large, or depends on data.
 
     None for Mosaic GPU too, whose kernels have their own operations for copies and matmuls. With a
@@ -390,7 +395,7 @@ def _kernel(call: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
     )
 
 
-def _chosen(block: Any, axes: int) -> list[bool]:
+def _chosen(block: BlockMapping, axes: int) -> list[bool]:
     """Return for each axis of an array whether data choose single blocks along it."""
     indices = _indices(block, (1,) * axes, np.zeros((axes, 1)), ())
     return [
@@ -399,7 +404,9 @@ def _chosen(block: Any, axes: int) -> list[bool]:
     ]
 
 
-def _indices(block: Any, grid: tuple[int, ...], steps: Any, prefetched: Sequence[Any]) -> list[Any]:
+def _indices(
+    block: BlockMapping, grid: tuple[int, ...], steps: Positions, prefetched: Values
+) -> list[Any]:
     """Return the index of a block along each axis, at all steps; None if data choose it."""
     closed = block.index_map_jaxpr
     inner = closed.jaxpr
@@ -409,7 +416,7 @@ def _indices(block: Any, grid: tuple[int, ...], steps: Any, prefetched: Sequence
     return [value_of(var, known) for var in inner.outvars]
 
 
-def _machine(call: Any, platform: str) -> str:
+def _machine(call: JaxprEqn, platform: str) -> str:
     """Return the machine of a kernel: by its compiler options, else the platform's default."""
     options = call.params.get("compiler_params")
     stated = [str(call.params.get("backend")), type(options).__module__]
@@ -425,7 +432,7 @@ def _machine(call: Any, platform: str) -> str:
     return "mosaic_gpu" if getattr(jax.config, "jax_pallas_use_mosaic_gpu", False) else "triton"
 
 
-def _steps(grid: Sequence[int]) -> Any:
+def _steps(grid: Sequence[int]) -> Positions:
     """Return the position of every step along each axis, the last axis fastest."""
     return np.indices(grid, dtype=np.int64).reshape(len(grid), math.prod(grid))
 
@@ -436,13 +443,13 @@ def _size(aval: Any) -> float:
     return float(math.prod(inner.shape)) * item_bytes(inner.dtype)
 
 
-def _array(block: Any) -> Any:
+def _array(block: BlockMapping) -> Any:
     """Return shape and type of a block's whole array."""
     return getattr(block, "array_aval", None) or block.array_shape_dtype
 
 
 def _operand(
-    body: Any,
+    body: Jaxpr,
     at: int,
     aval: Any,
     moved: float,
@@ -461,7 +468,7 @@ def _operand(
     return Operand(name, shape, dtype, size, block, fetches, moved, result, most)
 
 
-def _lengths(block: Any) -> tuple[int, ...]:
+def _lengths(block: BlockMapping) -> tuple[int, ...]:
     """Return the shape of a block."""
     return tuple(map(_length, block.block_shape))
 
@@ -471,7 +478,7 @@ def _length(size: Any) -> int:
     return int(getattr(size, "block_size", size if isinstance(size, int) else 1))
 
 
-def _vmem(mapping: Any, refs: Sequence[Any]) -> float:
+def _vmem(mapping: GridMapping, refs: Sequence[Var]) -> float:
     """Return the on-chip bytes of blocks and scratch."""
     total = 0.0
     for block, ref in zip(mapping.block_mappings, refs, strict=False):
@@ -483,7 +490,7 @@ def _vmem(mapping: Any, refs: Sequence[Any]) -> float:
 
 
 def _fetched(
-    block: Any, steps: Any, prefetched: Sequence[Any], grid: tuple[int, ...]
+    block: BlockMapping, steps: Positions, prefetched: Values, grid: tuple[int, ...]
 ) -> tuple[int, float, float | None]:
     """Return the number of fetches or write-backs of a block over the grid, and the bytes.
 
@@ -502,7 +509,7 @@ def _fetched(
     return steps.shape[1], moved, _clipped(block, _changes(whole, steps.shape[1])[1])
 
 
-def _changes(indices: Sequence[Any], steps: int) -> tuple[Any, Any]:
+def _changes(indices: Sequence[Any], steps: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return whether each step has another block than the one before, and the indices."""
     everywhere = [np.broadcast_to(index, (steps,)) for index in indices]
     stacked = np.stack(everywhere) if everywhere else np.zeros((1, steps))
@@ -510,7 +517,7 @@ def _changes(indices: Sequence[Any], steps: int) -> tuple[Any, Any]:
     return np.append(True, moves.any(axis=0)), stacked
 
 
-def _clipped(block: Any, indices: Any) -> float:
+def _clipped(block: BlockMapping, indices: NDArray[Any]) -> float:
     """Return the bytes of blocks at these indices, without the parts outside of the array."""
     array = _array(block)
     elements = np.ones(indices.shape[1])

@@ -316,7 +316,7 @@ class Report:
 
     @property
     def bound(self) -> str | None:
-        """ "memory", "compute", "network" or "latency"; None unless `bounds` is just one."""
+        """The only one of `bounds`, else None – "memory", "compute", "network" or "latency"."""
         return self.bounds[0] if len(self.bounds) == 1 else None
 
     @property

@@ -119,13 +119,13 @@ def _scan_hand(n: int) -> Callable[[str], Hand]:
 
     def hand(chip: str) -> Hand:
         around = 1 + 2 * n if _v5p(chip) and n > 1 else 1  # reads, and writes, of the state
-        again = weights if chip == "v7x" and n == 100 else 0
+        rewritten = weights if chip == "v7x" and n == 100 else 0
         flops = n * 16 * 1024
         return Hand(
             n * 2 * 16 * 1024**2,
             flops,
-            weights + again + around * state,
-            again + around * state,
+            weights + rewritten + around * state,
+            rewritten + around * state,
             flops,
         )
 

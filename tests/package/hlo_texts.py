@@ -36,7 +36,7 @@ def program(body: str, *others: str) -> str:
     return "\n".join(["HloModule test", *others, "ENTRY %main () -> f32[] {", body, "}"])
 
 
-def one(text: str, platform: str = "tpu") -> xla.Row:
+def only_row(text: str, platform: str = "tpu") -> xla.Row:
     """Return the only kernel of a program."""
     (row,) = xla.kernels(text, platform).rows
     return row

@@ -31,7 +31,7 @@ def chain_reference(arrays: list[Any]) -> list[Any]:
         return [y, *pull(dy)]
 
     with x64():
-        wanted = [np.asarray(each) for each in compiled_quickly(both, *map(wide, arrays))]
+        wanted = [np.asarray(result) for result in compiled_quickly(both, *map(wide, arrays))]
     assert wanted[0].dtype == np.float64
     return wanted
 
@@ -64,7 +64,7 @@ def test_chain_and_its_gradients(
     arrays = chain_arrays(shape, dtype, mean, mask)
     wanted = chain_reference(arrays)
     results = chain_results(arrays, layout=layout)
-    assert [str(each.dtype) for each in results] == [dtype] * 5
+    assert [str(result.dtype) for result in results] == [dtype] * 5
     for result, reference in zip(results, wanted, strict=True):
         near(result, reference)
 

@@ -43,19 +43,19 @@ def asked(fn: Callable[..., Any], *args: Any, chip: str = "v6e") -> Asked:
     return seen[0]
 
 
-def found_by(each: Asked) -> str:
-    return programs.key_of(*each)
+def found_by(asked: Asked) -> str:
+    return programs.key_of(*asked)
 
 
 @per_chip
 @pytest.mark.parametrize("name", ["elementwise", "pallas"])
 def test_a_kept_program_is_what_the_compiler_makes_now(name: str, chip: str) -> None:
     fn, args, _ = SUITE[name].call
-    each = asked(fn, *args, chip=chip)
+    arguments = asked(fn, *args, chip=chip)
     if not programs.kept():
         pytest.skip("programs are kept for another JAX, or everything is compiled in this run")
-    assert found_by(each) in programs.kept(), "it has changed: `make programs`"
-    kept = programs.ahead(*each)
-    made = programs.program_of(programs.entry_of(programs._ahead(*each)))
+    assert found_by(arguments) in programs.kept(), "it has changed: `make programs`"
+    kept = programs.ahead(*arguments)
+    made = programs.program_of(programs.entry_of(programs._ahead(*arguments)))
     assert STACKS.sub("", kept.text) == STACKS.sub("", made.text)
     assert (kept.costs, kept.memory) == (made.costs, made.memory)

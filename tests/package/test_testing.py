@@ -30,18 +30,18 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     reports: list[Any] = []
 
     def analyze(*_: Any, **__: Any) -> xla.Report:
-        each = reports.pop(0)
-        if isinstance(each, Exception):
-            raise each
-        assert isinstance(each, xla.Report)
-        return each
+        report = reports.pop(0)
+        if isinstance(report, Exception):
+            raise report
+        assert isinstance(report, xla.Report)
+        return report
 
     monkeypatch.setattr(budget, "analyze", analyze)
     monkeypatch.setattr(budget, "can_compile", lambda _: None)
     return reports
 
 
-def of(path: Path, **options: Any) -> Budget:
+def budget_in(path: Path, **options: Any) -> Budget:
     return Budget(path / "test_a.py", "test_a", "pytest --roofline-update 'test_a'", **options)
 
 
@@ -78,7 +78,7 @@ def test_a_wrong_limit_says_how_one_is_written(wrong: str) -> None:
 
 def test_limits_need_no_baseline(tmp_path: Path, made: list[Any]) -> None:
     made += [REPORT, REPORT]
-    roofline = of(tmp_path)
+    roofline = budget_in(tmp_path)
     assert roofline(step, 1, chip="v6e", hbm_bytes=REPORT.hbm_bytes, kernels=">= 1") is REPORT
     with pytest.raises(pytest.fail.Exception, match="over its budget") as failed:
         roofline(step, 1, chip="v6e", hbm_bytes="<= 1 B", flops="<= 1 FLOP")
@@ -106,19 +106,19 @@ def test_a_limit_holds_only_at_both_ends_of_what_is_known(tmp_path: Path, made: 
     ):
         made.append(report)
         with pytest.raises(pytest.fail.Exception, match=words) if words else nullcontext():
-            of(tmp_path)(step, 1, chip="v6e", hbm_bytes=limit)
+            budget_in(tmp_path)(step, 1, chip="v6e", hbm_bytes=limit)
     made.append(endless)
     with pytest.raises(pytest.fail.Exception, match=r"(?s)flops.*at least.*seconds.*at least"):
-        of(tmp_path)(step, 1, chip="v6e", flops="<= 1 PFLOP", seconds="<= 9 s")
+        budget_in(tmp_path)(step, 1, chip="v6e", flops="<= 1 PFLOP", seconds="<= 9 s")
 
 
 def test_a_program_that_fits_is_held_against_its_baseline_too(
     tmp_path: Path, made: list[Any]
 ) -> None:
     made += [REPORT, doubled(REPORT)]
-    of(tmp_path, update=True)(step, 1, chip="v6e", fits=True)
+    budget_in(tmp_path, update=True)(step, 1, chip="v6e", fits=True)
     with pytest.raises(pytest.fail.Exception, match="is not what"):
-        of(tmp_path)(step, 1, chip="v6e", fits=True)
+        budget_in(tmp_path)(step, 1, chip="v6e", fits=True)
 
 
 def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None:
@@ -126,40 +126,40 @@ def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None
     with pytest.raises(
         pytest.fail.Exception, match=r"no baseline .* yet: pytest --roofline-update"
     ):
-        of(tmp_path)(step, 1, chip="v6e")
+        budget_in(tmp_path)(step, 1, chip="v6e")
     notes: list[Any] = []
-    of(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
-    (place,) = tmp_path.rglob("*.json")
-    assert place.relative_to(tmp_path).as_posix() == ".roofline/test_a/test_a.json"
-    of(tmp_path)(step, 1, chip="v6e")
+    budget_in(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
+    (path,) = tmp_path.rglob("*.json")
+    assert path.relative_to(tmp_path).as_posix() == ".roofline/test_a/test_a.json"
+    budget_in(tmp_path)(step, 1, chip="v6e")
     with pytest.raises(pytest.fail.Exception, match="by the roof became") as failed:
-        of(tmp_path)(step, 1, chip="v6e")
+        budget_in(tmp_path)(step, 1, chip="v6e")
     assert "grew" in str(failed.value)
     assert str(failed.value).endswith("if that is meant: pytest --roofline-update 'test_a'")
-    text = place.read_bytes()
-    of(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
-    assert place.read_bytes() != text
+    text = path.read_bytes()
+    budget_in(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
+    assert path.read_bytes() != text
     made.append(doubled(REPORT))
-    text = place.read_bytes()
-    of(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
-    assert place.read_bytes() == text
-    assert [what for _, what in notes] == ["written", "written", "as it was"]
+    text = path.read_bytes()
+    budget_in(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
+    assert path.read_bytes() == text
+    assert [fate for _, fate in notes] == ["written", "written", "as it was"]
 
 
 def test_another_compiler_is_told_apart(tmp_path: Path, made: list[Any]) -> None:
     newer = replace(REPORT, jax_version="9.9.9")
     made += [REPORT, newer, doubled(newer), doubled(newer)]
-    of(tmp_path, update=True)(step, 1, chip="v6e")
-    of(tmp_path)(step, 1, chip="v6e")  # the program is the same
+    budget_in(tmp_path, update=True)(step, 1, chip="v6e")
+    budget_in(tmp_path)(step, 1, chip="v6e")  # the program is the same
     with pytest.raises(pytest.fail.Exception, match=r"by another version .* now JAX 9\.9\.9"):
-        of(tmp_path)(step, 1, chip="v6e")
+        budget_in(tmp_path)(step, 1, chip="v6e")
     with pytest.raises(pytest.xfail.Exception, match="may be the compiler's doing"):
-        of(tmp_path, strict=False)(step, 1, chip="v6e")
+        budget_in(tmp_path, strict=False)(step, 1, chip="v6e")
 
 
 def test_two_calls_need_names(tmp_path: Path, made: list[Any]) -> None:
     made += [REPORT] * 4
-    roofline = of(tmp_path, update=True)
+    roofline = budget_in(tmp_path, update=True)
     roofline(step, 1, chip="v6e")
     roofline(step, 1, chip="v6e", name="wide")
     with pytest.raises(BadValue, match="no name: give each its own with name="):

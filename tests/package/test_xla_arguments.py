@@ -7,14 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
-from compiled_programs import mesh, sharded, spec
+from compiled_programs import spec
 from compiled_reports import needs
 
 from roofline import xla
-from roofline.xla.targets import layout_for
-from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadValue
 
 
 def test_every_kind_of_function_and_argument() -> None:
@@ -51,15 +47,3 @@ def test_the_device_that_is_here() -> None:
     assert report.matrix_flops == 2 * 256**3
     if report.platform == "cpu":
         assert (report.chip, report.time_at_roof, report.bound) == (None, None, None)
-
-
-def test_bad_layouts_and_meshes() -> None:
-    needs("v6e")
-    with pytest.raises(xla.NoCompiler, match="no topology v6e:3x5"):
-        xla.analyze(jnp.sin, spec(8), chip="v6e", topology="3x5")
-    with pytest.raises(BadValue, match="a slice of TPU v6e is at most 16x16"):
-        layout_for(chip_of("v6e"), 100000)
-    other = jax.sharding.NamedSharding(mesh(4), jax.sharding.PartitionSpec("data"))
-    mixed = jax.ShapeDtypeStruct((8, 8), jnp.bfloat16, sharding=other)
-    with pytest.raises(BadValue, match="different meshes"):
-        xla.analyze(lambda a, b: a + b, sharded((8, 8)), mixed, chip="v6e")

@@ -37,7 +37,7 @@ WEIGHTS = {"up": (N, F), "down": (F, N)}
 
 
 @functools.cache
-def of(chip: str = "v6e", **options: Any) -> xla.Report:
+def mlp_report(chip: str = "v6e", **options: Any) -> xla.Report:
     weights = {name: spec(*shape) for name, shape in WEIGHTS.items()}
     fn = functools.partial(mlp, **options)
     return xla.analyze(fn, weights, spec(8 * N, N), chip=chip, name="mlp")
@@ -45,16 +45,18 @@ def of(chip: str = "v6e", **options: Any) -> xla.Report:
 
 def test_an_upcast_is_seen_where_it_is() -> None:
     needs("v6e")
-    difference = of().diff(of(wide=True))
+    difference = mlp_report().diff(mlp_report(wide=True))
     change, memory = difference.changes
     assert memory.kind == "memory"
     assert (change.kind, change.location) == ("grew", "down")
     assert change.hbm_bytes == 2 * 8 * N * N
     # bound by compute: the roof's time stays
-    back = of(wide=True).diff(of())
+    back = mlp_report(wide=True).diff(mlp_report())
     assert {change.kind for change in back.changes} == {"shrank", "memory"}
-    rows = (replace(row, flops=Flops(matrix=row.flops.matrix / 2)) for row in of(wide=True).rows)
-    faster = of().diff(replace(of(wide=True), rows=tuple(rows)))
+    rows = (
+        replace(row, flops=Flops(matrix=row.flops.matrix / 2)) for row in mlp_report(wide=True).rows
+    )
+    faster = mlp_report().diff(replace(mlp_report(wide=True), rows=tuple(rows)))
     assert {change.kind for change in faster.changes} == {"shrank", "memory"}
 
 
@@ -87,6 +89,3 @@ def test_groups_hold_every_kernel_once() -> None:
         assert longest == sorted(longest, reverse=True)
     with pytest.raises(UnknownName, match="scope, function, line, role"):
         report.groups("colour")
-
-
-# --- cost_analysis --------------------------------------------------------------------------------

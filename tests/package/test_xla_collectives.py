@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hlo_texts import ADD, one, program
+from hlo_texts import ADD, only_row, program
 
 import roofline_helpers as rh
 from roofline import xla
@@ -16,7 +16,7 @@ from roofline.xla.ledger import with_axes
 def exchange(line: str, *others: str) -> xla.CollectiveOp:
     """Return the exchange of a program of one instruction on 64 numbers."""
     text = program(f"  %x = f32[64]{{0}} parameter(0)\n  ROOT %y = {line}", ADD, *others)
-    collective = one(text).collective
+    collective = only_row(text).collective
     assert collective is not None
     return collective
 
@@ -34,12 +34,13 @@ def test_groups_of_devices() -> None:
         for attribute in groups
     }
     assert {
-        attribute: {tuple(sorted(group)) for group in each.groups}
-        for attribute, each in exchanges.items()
+        attribute: {tuple(sorted(group)) for group in collective.groups}
+        for attribute, collective in exchanges.items()
     } == groups
-    assert {(each.kind, each.group_size, each.link_bytes) for each in exchanges.values()} == {
-        ("all-reduce", 2, 256)
-    }
+    assert {
+        (collective.kind, collective.group_size, collective.link_bytes)
+        for collective in exchanges.values()
+    } == {("all-reduce", 2, 256)}
 
 
 def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
@@ -61,20 +62,15 @@ def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
 
 
 def test_what_a_ring_of_four_sends() -> None:
-    sent = {
-        "f32[64]{0} all-reduce(%x), to_apply=%add": 2 * 0.75 * 256,
-        "f32[256]{0} all-gather(%x), dimensions={0}": 0.75 * 1024,
-        "f32[16]{0} reduce-scatter(%x), dimensions={0}, to_apply=%add": 0.75 * 256,
-        "f32[64]{0} all-to-all(%x), dimensions={0}": 0.75 * 256,
-    }
     ring = "replica_groups={{0,1,2,3}}"
-    assert {line: exchange(f"{line}, {ring}").link_bytes for line in sent} == sent
-
-
-def test_a_permute_sends_all_that_it_has() -> None:
-    pairs = "source_target_pairs={{0,1},{1,0}}"
-    each = exchange(f"f32[64]{{0}} collective-permute(%x), {pairs}")
-    assert (each.kind, each.link_bytes) == ("collective-permute", 256)
+    sent = {
+        f"f32[64]{{0}} all-reduce(%x), to_apply=%add, {ring}": 2 * 0.75 * 256,
+        f"f32[256]{{0}} all-gather(%x), dimensions={{0}}, {ring}": 0.75 * 1024,
+        f"f32[16]{{0}} reduce-scatter(%x), dimensions={{0}}, to_apply=%add, {ring}": 0.75 * 256,
+        f"f32[64]{{0}} all-to-all(%x), dimensions={{0}}, {ring}": 0.75 * 256,
+        "f32[64]{0} collective-permute(%x), source_target_pairs={{0,1},{1,0}}": 256,
+    }
+    assert {line: exchange(line).link_bytes for line in sent} == sent
 
 
 def shift(*pairs: tuple[int, int]) -> xla.CollectiveOp:
@@ -101,6 +97,10 @@ def test_a_sum_of_which_each_keeps_a_part_is_a_reduce_scatter() -> None:
         "  %i = s32[] constant(0)\n"
         "  ROOT %d = f32[32]{0} dynamic-slice(%r, %i), dynamic_slice_sizes={32}\n}"
     )
-    each = exchange("f32[32]{0} fusion(%x), kind=kCustom, calls=%inner", inner)
-    assert (each.kind, each.bytes_in, each.bytes_out) == ("reduce-scatter", 256, 128)
-    assert each.link_bytes == 128
+    collective = exchange("f32[32]{0} fusion(%x), kind=kCustom, calls=%inner", inner)
+    assert (collective.kind, collective.bytes_in, collective.bytes_out) == (
+        "reduce-scatter",
+        256,
+        128,
+    )
+    assert collective.link_bytes == 128

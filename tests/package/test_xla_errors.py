@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 from compiled_programs import mesh, sharded, spec
 from compiled_reports import needs
 from jax.experimental import pallas as pl
+from jax.sharding import NamedSharding, PartitionSpec
 
 from roofline import xla
 from roofline.xla import targets
@@ -60,12 +62,19 @@ def test_iterators_as_arguments() -> None:
 
 def test_layouts_and_meshes_that_a_chip_does_not_have() -> None:
     needs("v6e")
-    with pytest.raises(BadValue, match="at most 16x16, 2 axes, got '2x2x2'"):
+    with pytest.raises(xla.NoCompiler, match="v6e:3x5"):
+        xla.analyze(jnp.sin, spec(8), chip="v6e", topology="3x5")
+    with pytest.raises(BadValue, match=r"at most 16x16.*got '2x2x2'"):
         xla.analyze(jnp.sin, spec(8), chip="v6e", topology="2x2x2")
-    six = jax.sharding.NamedSharding(mesh(6), jax.sharding.PartitionSpec("data"))
-    x = jax.ShapeDtypeStruct((48, 128), jnp.bfloat16, sharding=six)
-    with pytest.raises(BadValue, match="mesh of 6 devices doesn't divide 2x4 of TPU v6e"):
-        xla.analyze(lambda a: a @ a.T, x, chip="v6e")
+
+    def over(devices: int) -> Any:
+        sharding = NamedSharding(mesh(devices), PartitionSpec("data"))
+        return jax.ShapeDtypeStruct((48, 128), jnp.bfloat16, sharding=sharding)
+
+    with pytest.raises(BadValue, match="mesh of 6 devices doesn't divide 2x4"):
+        xla.analyze(lambda a: a @ a.T, over(6), chip="v6e")
+    with pytest.raises(BadValue, match="different meshes"):
+        xla.analyze(lambda a, b: a + b, over(2), over(4), chip="v6e")
 
 
 def test_a_kernel_for_gpus_is_not_one_for_a_tpu() -> None:

@@ -6,7 +6,7 @@ import math
 from itertools import product
 
 import pytest
-from hlo_texts import ADD, dot, one, program
+from hlo_texts import ADD, dot, only_row, program
 
 from roofline.xla.windows import Window
 
@@ -23,7 +23,7 @@ def test_elementwise_work() -> None:
         "transpose(%x), dimensions={0}": (0, 0),
     }
     x = "  %x = f32[64]{0} parameter(0)\n"
-    rows = {line: one(program(f"{x}  ROOT %y = f32[64]{{0}} {line}")) for line in lines}
+    rows = {line: only_row(program(f"{x}  ROOT %y = f32[64]{{0}} {line}")) for line in lines}
     flops = {line: (row.flops.vector, row.flops.transcendentals) for line, row in rows.items()}
     assert flops == lines
     assert {(row.flops.matrix, row.bytes) for row in rows.values()} == {(0, 2 * 64 * 4)}
@@ -40,17 +40,17 @@ def test_complex_numbers_cost_what_their_real_parts_do() -> None:
         "f32[126]{0} fft(%x), fft_type=IRFFT, fft_length={126}": 2.5 * 126 * math.log2(126) / 64,
     }
     x = "  %x = c64[64]{0} parameter(0)\n"
-    rows = {line: one(program(f"{x}  ROOT %y = {line}")) for line in lines}
+    rows = {line: only_row(program(f"{x}  ROOT %y = {line}")) for line in lines}
     assert {line: row.flops.vector / 64 for line, row in rows.items()} == pytest.approx(lines)
     summed = program(
         f"{x}  %z = c64[] constant(0)\n"
         "  ROOT %y = c64[] reduce(%x, %z), dimensions={0}, to_apply=%add",
         ADD.replace("f32", "c64"),
     )
-    assert one(summed).flops.vector == 2 * 64
+    assert only_row(summed).flops.vector == 2 * 64
     product = dot().replace("f32", "c64")
-    assert one(product).flops.matrix == 8 * 4 * 8 * 16 * 32
-    (unknown,) = one(program(f"{x}  ROOT %y = c64[64]{{0}} tan(%x)")).flops.unknown
+    assert only_row(product).flops.matrix == 8 * 4 * 8 * 16 * 32
+    (unknown,) = only_row(program(f"{x}  ROOT %y = c64[64]{{0}} tan(%x)")).flops.unknown
     assert unknown == "complex tan"
 
 
@@ -67,7 +67,7 @@ def test_a_convolution_of_single_channels_is_the_vector_unit_s() -> None:
     }
     for attributes, (left, right, out) in groups.items():
         size = 5 if "feature" in attributes else 28
-        row = one(
+        row = only_row(
             program(
                 f"  %x = {left}{{2,1,0}} parameter(0)\n  %w = {right}{{2,1,0}} parameter(1)\n"
                 f"  ROOT %y = {out}{{2,1,0}} convolution(%x, %w), window={{size={size}}}, "
@@ -110,7 +110,7 @@ def test_convolutions_count_the_taps_that_meet_data() -> None:
     for name, ((lhs, rhs, out), attributes, _) in CONVOLUTIONS.items():
         sides = f"  %a = {lhs} parameter(0)\n  %b = {rhs} parameter(1)\n"
         line = f"  ROOT %y = {out} convolution(%a, %b), {attributes}"
-        flops = one(program(sides + line)).flops
+        flops = only_row(program(sides + line)).flops
         counted[name] = flops.matrix + flops.vector
     assert counted == {name: flops for name, (*_, flops) in CONVOLUTIONS.items()}
 
@@ -118,10 +118,10 @@ def test_convolutions_count_the_taps_that_meet_data() -> None:
 def test_taps_are_counted_as_by_enumeration() -> None:
     out, wrong = 6, []
     for size, *window in product((1, 4, 7), (1, 2, 5), (1, 2, 3), (-1, 0, 2), (1, 2, 6), (1, 2)):
-        places = {i * window[3] for i in range(size)}
+        data = {i * window[3] for i in range(size)}
         moving = Window(*window)
         by_hand = sum(
-            o * moving.stride + k * moving.dilation - moving.low in places
+            o * moving.stride + k * moving.dilation - moving.low in data
             for o in range(out)
             for k in range(moving.size)
         )

@@ -65,10 +65,12 @@ UNKNOWN = {
 
 def test_a_trip_count_that_is_unknown_is_said_to_be() -> None:
     ledgers = {name: xla.kernels(loop(**changes)) for name, changes in UNKNOWN.items()}
-    found = {name: ([r.launches for r in one.rows], one.notes) for name, one in ledgers.items()}
+    found = {
+        name: ([r.launches for r in ledger.rows], ledger.notes) for name, ledger in ledgers.items()
+    }
     hint = "State it with turns={'w': n}"
-    once = ([1], (f"loop w: its trip count is unknown; counted once. {hint}",))
-    assert found == dict.fromkeys(UNKNOWN, once)
+    counted_once = ([1], (f"loop w: its trip count is unknown; counted once. {hint}",))
+    assert found == dict.fromkeys(UNKNOWN, counted_once)
 
 
 def test_the_dearest_branch_counts() -> None:

@@ -72,7 +72,7 @@ def test_a_product_in_blocks_fetches_each_operand_once_for_each_block_of_the_oth
     assert kernel.unsure == ()
     # two buffers for each block, one for the sums in fp32: the compiler takes 4.00 MiB, no less
     assert kernel.vmem == 512 * 512 * (3 * 2 * BF16 + 4) == 4 * 2**20
-    assert [one.fetches for one in kernel.operands] == [8**3, 8**3, 8**2]
+    assert [operand.fetches for operand in kernel.operands] == [8**3, 8**3, 8**2]
     assert list(kernel.table().index) == ["x", "y", "out, written"]
     roof = rh.chip("v6e").roofline("bf16")
     assert roof.bound(kernel) == ("memory" if kernel.intensity < roof.ridge else "compute")
@@ -146,8 +146,8 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert (kernel.limit, kernel.bound, kernel.depends) == ("matrix", None, True)
     assert (report.bound, report.bounds) == (None, ("compute", "memory"))
     assert report.time_at_roof < report.time_at_most
-    again = xla.Report.from_json(report.to_json())
-    assert (again.bounds, again.most_bytes) == (report.bounds, report.most_bytes)
+    stored = xla.Report.from_json(report.to_json())
+    assert (stored.bounds, stored.most_bytes) == (report.bounds, report.most_bytes)
     why = explain(fn, *args, chip="v5p", progress=False)
     row = why.row(kernel.name)
     assert row.limit == "matrix or hbm"
@@ -206,14 +206,14 @@ def test_what_data_decide_is_a_range_or_has_no_end() -> None:
 
     exact = only(copies(lambda s: 5, lambda s: 8), numbers, x)
     assert (exact.bytes, exact.most, exact.unsure) == (32 + 8 * 5 * block + 8 * block, None, ())
-    for endless, what in (
+    for endless, decided in (
         (copies(lambda s: s[0], lambda s: 8), "trip counts"),
         (copies(lambda s: 5, lambda s: s[0]), "sizes of copies"),
     ):
         kernel = only(endless, numbers, x)
         assert (kernel.bytes, kernel.most) == (32 + 8 * block, float("inf"))
-        assert kernel.at_least == f"data decide its {what}"
-        with pytest.raises(BadValue, match=f"the least: data decide its {what}"):
+        assert kernel.at_least == f"data decide its {decided}"
+        with pytest.raises(BadValue, match=f"the least: data decide its {decided}"):
             rh.chip("v6e").roofline("bf16").bound(kernel)
 
 
@@ -235,11 +235,11 @@ def test_copies_that_depend_on_the_turn_of_a_known_loop_are_exact() -> None:
             out_specs=[tile(lambda i, j, k: (i, j))],
         )(*refs)
 
-    there, out = pl.BlockSpec(memory_space=pl.ANY), spec(n, n, dtype="float32")
-    call = pl.pallas_call(whole, in_specs=[there] * 2, out_specs=there, out_shape=out)
+    in_place, out = pl.BlockSpec(memory_space=pl.ANY), spec(n, n, dtype="float32")
+    call = pl.pallas_call(whole, in_specs=[in_place] * 2, out_specs=in_place, out_shape=out)
     (kernel,) = xla.analyze(call, spec(n, n), spec(n, n), chip="v6e").calls
-    again = n // side  # how often each operand is read: once for each block of the other's side
-    assert kernel.bytes == 2 * again * BF16 * n * n + 4 * n * n
+    reads = n // side  # how often each operand is read: once for each block of the other's side
+    assert kernel.bytes == 2 * reads * BF16 * n * n + 4 * n * n
     assert (kernel.most, kernel.unsure, kernel.matrix_flops) == (None, (), 2 * n**3)
 
 
@@ -252,16 +252,19 @@ def test_attention_over_pages_has_no_verdict_and_no_upper_end() -> None:
 
     sequences, tokens, heads, groups, width = 16, 2048, 32, 8, 128
     pages = spec(groups, sequences * tokens // 16, 16, width)
-    lengths, places = spec(sequences, dtype="int32"), spec(sequences, tokens // 16, dtype="int32")
-    args = spec(sequences, heads, width), pages, pages, lengths, places
+    lengths, page_table = (
+        spec(sequences, dtype="int32"),
+        spec(sequences, tokens // 16, dtype="int32"),
+    )
+    args = spec(sequences, heads, width), pages, pages, lengths, page_table
     report = xla.analyze(decode, *args, chip="v6e")
     flops = 4 * sequences * tokens * heads * width  # if all pages are read: by hand
     moved = 2 * sequences * tokens * groups * width * BF16
     assert report.flops <= flops < float("inf") == report.time_at_most
     assert report.hbm_bytes <= moved < report.most_bytes
     assert (report.bound, report.bounds, report.intensity, report.extra) == (None, (), None, None)
-    again = xla.Report.from_json(report.to_json())
-    assert (again.at_least, again.most_bytes) == (report.at_least, float("inf"))
+    stored = xla.Report.from_json(report.to_json())
+    assert (stored.at_least, stored.most_bytes) == (report.at_least, float("inf"))
     why = explain(decode, *args, chip="v6e", progress=False)
     first = why.findings[0]
     assert (first.cause, first.kernels) == ("no-roof", ("paged_attention.1",))
@@ -282,7 +285,7 @@ def test_a_loop_without_a_known_count_has_no_verdict() -> None:
     why = explain(until, spec(2048, 2048), chip="v6e", progress=False)
     first = why.findings[0]
     assert (first.cause, first.evidence.split(":")[0]) == ("unknown-loop", loop)
-    assert {each.share for each in why.findings} == {0.0}  # of what call?
+    assert {finding.share for finding in why.findings} == {0.0}  # of what call?
     assert "expected at least" in repr(why)
     assert "%" not in str(why.table()["share"].tolist())
     stated = xla.analyze(until, spec(2048, 2048), chip="v6e", turns={loop: 100})
@@ -361,10 +364,10 @@ def test_requested_flops_of_a_scan_and_its_gradient() -> None:
         return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, w)[0].sum()
 
     args = spec(16, 256, dtype="float32"), spec(5, 256, 256, dtype="float32")
-    one = 5 * 2 * 16 * 256**2
-    assert requested(jax.jit(layers).trace(*args).jaxpr) == one
+    forward = 5 * 2 * 16 * 256**2
+    assert requested(jax.jit(layers).trace(*args).jaxpr) == forward
     gradient = jax.grad(layers, argnums=(0, 1))
-    assert requested(jax.jit(gradient).trace(*args).jaxpr) == 3 * one
+    assert requested(jax.jit(gradient).trace(*args).jaxpr) == 3 * forward
 
 
 def test_requested_flops_of_convolutions_groups_and_complex_numbers() -> None:

@@ -47,7 +47,7 @@ def test_each_program_of_our_attention_asks_for_all_keys_again() -> None:
     once = BF16 * 2 * heads * length * 128
     assert kernel.machine == "triton"
     assert kernel.matrix_flops == 4 * 2 * heads * length**2 * 128
-    assert [one.moved for one in kernel.operands] == [
+    assert [operand.moved for operand in kernel.operands] == [
         once,
         length // queries * once,
         length // queries * once,

@@ -20,11 +20,14 @@ from roofline_helpers.common.show import si
 def test_a_record_says_the_same() -> None:
     for name in ("layernorm", "sharded-matmul", "scan-100", "attention", "pallas"):
         report = report_of(name, "v6e")
-        again = xla.Report.from_json(report.to_json())
-        assert again == report, name
-        assert (again.describe(), again._repr_html_()) == (report.describe(), report._repr_html_())
-        assert (report.origin, again.origin) == ("compiled", "record")
-        assert again.to_json() == report.to_json()
+        stored = xla.Report.from_json(report.to_json())
+        assert stored == report, name
+        assert (stored.describe(), stored._repr_html_()) == (
+            report.describe(),
+            report._repr_html_(),
+        )
+        assert (report.origin, stored.origin) == ("compiled", "record")
+        assert stored.to_json() == report.to_json()
 
 
 def test_a_record_takes_the_compilers_place(
@@ -100,7 +103,7 @@ def test_a_program_that_differs_from_its_record_says_so(
     x = spec(256, 256)
     with pytest.warns(analysis.RecordDiffers) as told:
         live = xla.analyze(jnp.tanh, x, chip="v6e", record="small")
-    [text] = [str(each.message) for each in told]
+    [text] = [str(warning.message) for warning in told]
     assert live.origin == "compiled"
     assert text.startswith("'small' for TPU v6e: 1 kernels, 262 kB of HBM traffic")
     assert f"{si(stored.hbm_bytes, 'B')} of HBM traffic" in text.partition("the record by")[2]

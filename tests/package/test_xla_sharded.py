@@ -16,7 +16,7 @@ def test_exchanges_are_those_counted_by_hand(name: str) -> None:
     needs(case.chip)
     fn, args = case.make(mesh_of(case.mesh))
     report = xla.analyze(fn, *args, chip=case.chip, topology=case.layout)
-    collectives = [each.collective for each in report.exchanges]
+    collectives = [exchange.collective for exchange in report.exchanges]
     told = [(e.kind, e.bytes_in, e.bytes_out, e.axis, e.launches) for e in collectives]
     assert sorted(told, key=str) == sorted(case.hand, key=str)
     assert dict(report.mesh) == case.mesh
@@ -36,8 +36,8 @@ def test_between_slices_hosts_exchange_a_slice_s_share_over_their_network() -> N
     rate = network.topology("v6e", "2x4", slices=2)["dcn"][0].protocols[0].rate
     crossing = [exchange for exchange in report.exchanges if exchange.collective.axis == "slice"]
     assert len(crossing) == 2
-    for each in crossing:
-        assert each.seconds == pytest.approx(each.collective.link_bytes / rate, rel=1e-3)
+    for exchange in crossing:
+        assert exchange.seconds == pytest.approx(exchange.collective.link_bytes / rate, rel=1e-3)
     assert report.devices == 16
     with pytest.raises(BadValue, match=r"as '4\*16x16', got 'two\*2x4'"):
         xla.analyze(fn, *args, chip=case.chip, topology="two*2x4")

@@ -43,7 +43,7 @@ def test_explain_for_a_chip_takes_the_compiler_s_cycles_where_they_are_longer() 
     ):
         report = xla.analyze(fn, *args, chip="v6e")
         why = roofline.explain(fn, *args, chip="v6e", progress=False)
-        kernel = max(report.kernels, key=lambda each: each.cycle_seconds or 0.0)
+        kernel = max(report.kernels, key=lambda kernel: kernel.cycle_seconds or 0.0)
         row = why.row(kernel.name)
         assert row.seconds >= kernel.cycle_seconds > kernel.roof_seconds
         assert row.seconds < 1.3 * kernel.cycle_seconds

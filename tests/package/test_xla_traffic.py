@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hlo_texts import ADD, BIG, UPDATE, behind_a_tile, fused, one, program
+from hlo_texts import ADD, BIG, UPDATE, behind_a_tile, fused, only_row, program
 
 from roofline import xla
 
@@ -63,12 +63,12 @@ def test_padding_of_tiles_is_listed_apart() -> None:
         "  %x = f32[8,100]{1,0:T(8,128)} parameter(0)\n"
         "  ROOT %y = f32[8,100]{1,0:T(8,128)S(1)} negate(%x)"
     )
-    row = one(text)
+    row = only_row(text)
     assert (row.bytes, row.padding) == (3200, 8 * 28 * 4)  # of what is in HBM
 
 
 def test_a_slice_inside_a_fusion_reads_the_slice() -> None:
-    row = one(
+    row = only_row(
         fused(
             "  %p = f32[1000,64]{1,0} parameter(0)\n  %i = s32[] parameter(1)\n"
             "  %z = s32[] constant(0)\n"
@@ -83,7 +83,7 @@ def test_a_slice_inside_a_fusion_reads_the_slice() -> None:
 
 def test_two_slices_add_up_and_the_same_slice_does_not() -> None:
     def read(second: str) -> int:
-        return one(
+        return only_row(
             fused(
                 "  %p = f32[100]{0} parameter(0)\n"
                 "  %s = f32[10]{0} slice(%p), slice={[0:10]}\n"
@@ -98,17 +98,28 @@ def test_two_slices_add_up_and_the_same_slice_does_not() -> None:
     assert (read("[10:20]"), read("[0:10]")) == (80, 40)
 
 
-def test_an_update_in_place_inside_a_fusion_moves_the_update() -> None:
-    row = one(
+WIDE = "f32[1000,64]{1,0}"
+
+
+@pytest.mark.parametrize(
+    ("root", "moved"),
+    [
+        ("  ROOT %d = UPDATED", (256, 256)),
+        (f"  %d = UPDATED\n  ROOT %n = {WIDE} negate(%d)", (256_000 + 256, 256_000)),
+    ],
+    ids=["in place", "its result goes on"],
+)
+def test_an_update_inside_a_fusion(root: str, moved: tuple[int, int]) -> None:
+    row = only_row(
         fused(
-            f"{UPDATE}  ROOT %d = f32[1000,64]{{1,0}} dynamic-update-slice(%p, %u, %i, %z)",
-            "  %x = f32[1000,64]{1,0} parameter(0)\n  %v = f32[1,64]{1,0} parameter(1)\n"
+            UPDATE + root.replace("UPDATED", f"{WIDE} dynamic-update-slice(%p, %u, %i, %z)"),
+            f"  %x = {WIDE} parameter(0)\n  %v = f32[1,64]{{1,0}} parameter(1)\n"
             "  %j = s32[] parameter(2)",
             "%x, %v, %j",
-            "f32[1000,64]{1,0}",
+            WIDE,
         )
     )
-    assert (row.read["hbm"], row.written["hbm"]) == (256, 256)
+    assert (row.read["hbm"], row.written["hbm"]) == moved
 
 
 @pytest.mark.parametrize(
@@ -116,22 +127,8 @@ def test_an_update_in_place_inside_a_fusion_moves_the_update() -> None:
 )
 def test_an_update_behind_another_tile_is_in_place(root: str, moved: tuple[int, int]) -> None:
     """XLA for v7x puts the change of a tile into a fusion of its own, which moves nothing."""
-    row = one(behind_a_tile(root))
+    row = only_row(behind_a_tile(root))
     assert (row.read["hbm"], row.written["hbm"]) == moved
-
-
-def test_an_update_whose_result_goes_on_is_not_in_place() -> None:
-    row = one(
-        fused(
-            f"{UPDATE}  %d = f32[1000,64]{{1,0}} dynamic-update-slice(%p, %u, %i, %z)\n"
-            "  ROOT %n = f32[1000,64]{1,0} negate(%d)",
-            "  %x = f32[1000,64]{1,0} parameter(0)\n  %v = f32[1,64]{1,0} parameter(1)\n"
-            "  %j = s32[] parameter(2)",
-            "%x, %v, %j",
-            "f32[1000,64]{1,0}",
-        )
-    )
-    assert (row.read["hbm"], row.written["hbm"]) == (256_000 + 256, 256_000)
 
 
 def test_bytes_of_single_instructions() -> None:
@@ -149,7 +146,7 @@ def test_bytes_of_single_instructions() -> None:
         "f32[64,1000,64]{2,1,0} broadcast(%x), dimensions={1,2}": (256_000, 64 * 256_000),
         "f32[64000]{0} iota(), iota_dimension=0": (0, 256_000),
     }
-    kernels = {line: one(program(f"{inputs}  ROOT %y = {line}", ADD)) for line in lines}
+    kernels = {line: only_row(program(f"{inputs}  ROOT %y = {line}", ADD)) for line in lines}
     moved = {
         line: (row.read.get("hbm", 0), row.written.get("hbm", 0)) for line, row in kernels.items()
     }
@@ -162,5 +159,5 @@ def test_asynchronous_pairs_count_once() -> None:
         "  %s = ((f32[1000]{0}), f32[100]{0:S(1)}, s32[]{:S(2)}) slice-start(%x), slice={[0:100]}\n"
         "  ROOT %d = f32[100]{0:S(1)} slice-done(%s)"
     )
-    row = one(text)
+    row = only_row(text)
     assert (row.opcode, dict(row.read), dict(row.written)) == ("slice", {"hbm": 400}, {"vmem": 400})
