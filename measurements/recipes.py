@@ -3,7 +3,7 @@
     python -m measurements.recipes KEY…    compile, and write roofline/data/compiled
 
 A row of `data/published` with a `program` names what the program needs besides. The model is the
-page of JAX of the chapter on pods, read from its notebook; what a recipe has besides is here:
+page of JAX of the chapter on sharding, read from its notebook; what a recipe has besides is here:
 results with names, so that some are kept, moved to the host or computed again; types; a loss that
 keeps no logits in fp32; mixtures of experts by seats and masks. Each takes minutes and about 2 GB.
 
@@ -36,8 +36,8 @@ from roofline_helpers.models import Decoder
 from tools import books
 from tools.notebooks.records import COMPILED
 
-CHAPTER = books.ROOT / "notebooks/pod-from-your-laptop.ipynb"
-FIRST, LAST = "LLAMA =", "def mesh_of"
+CHAPTER = books.ROOT / "notebooks/sharding-a-layer.ipynb"
+MESH, FIRST, LAST = "def mesh_of", "LLAMA =", "BATCH, SEQ ="
 NAMES = ("input", "qkv", "attention", "output", "up")
 """Results of a layer that a backward pass may keep, by the product that makes them."""
 
@@ -48,14 +48,16 @@ def page(model: Decoder) -> SimpleNamespace:
     """Return what the chapter's page of JAX defines, for any dense decoder's widths."""
     cells = nbformat.read(CHAPTER, as_version=4).cells
     code = [cell.source for cell in cells if cell.cell_type == "code"]
-    [first] = [at for at, text in enumerate(code) if text.startswith(FIRST)]
-    [last] = [at for at, text in enumerate(code) if text.startswith(LAST)]
+    mesh, first, last = (
+        next(at for at, text in enumerate(code) if text.startswith(start))
+        for start in (MESH, FIRST, LAST)
+    )
     names: dict[str, Any] = {
         **{"jax": jax, "jnp": jnp, "rh": rh, "P": P, "NamedSharding": NamedSharding},
         "functools": SimpleNamespace(partial=partial),
         "models": SimpleNamespace(model=lambda name: model),
     }
-    for text in code[first : last + 1]:
+    for text in (code[mesh], *code[first : last + 1]):
         exec(compile(text, CHAPTER.name, "exec"), names)
     return SimpleNamespace(**names)
 
