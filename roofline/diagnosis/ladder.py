@@ -90,7 +90,7 @@ def committed() -> dict[str, Ladder]:
     Examples
     --------
     >>> sorted(committed())
-    ['contents', 'context', 'decode', 'decode-rungs', 'energy', 'prefill', 'train-step', 'training']
+    ['context', 'decode', 'decode-rungs', 'energy', 'prefill', 'train-step', 'training']
     """
     files = records.files(records.committed("roofline", "explained", "ladders"))
     return {name: records.load(file, SCHEMA, Ladder) for name, file in files.items()}
