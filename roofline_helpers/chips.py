@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
@@ -154,8 +154,8 @@ class MemoryLevel(Fields):
     """
 
     capacity: Figure
-    bandwidth: Figure | None = None
     printed: Figure | None = None
+    bandwidth: Figure | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,9 +196,9 @@ class Chip(Facts):
     links: Mapping[str, Link]
     clock: Figure | None = None
     power: Figure | None = None
-    reached: ReachedRates = field(default_factory=ReachedRates)
     floor: Figure | None = None
     dispatch: Figure | None = None
+    reached: ReachedRates = field(default_factory=ReachedRates)
 
     def _facts(self) -> dict[str, str]:
         return {path: str(figure) for path, figure in self.figures().items()}
@@ -351,23 +351,22 @@ class Chip(Facts):
 
     def figures(self) -> dict[str, Figure]:
         """Return every figure of the chip by its path, for instance "memory.hbm.bandwidth"."""
-        figures = {f"matrix.{name}": figure for name, figure in self.matrix.items()}
-        figures |= {f"vector.{name}": figure for name, figure in self.vector.items()}
-        for level, memory in self.memory.items():
-            for name in ("capacity", "printed", "bandwidth"):
-                if getattr(memory, name):
-                    figures[f"memory.{level}.{name}"] = getattr(memory, name)
-        for name, link in self.links.items():
-            figures[f"links.{name}"] = link.total
-            if link.latency:
-                figures[f"links.{name}.latency"] = link.latency
-        for name in ("clock", "power", "floor", "dispatch"):
-            if getattr(self, name):
-                figures[name] = getattr(self, name)
-        for part in ("matrix", "vector", "streams"):
-            rates: Mapping[str, Figure] = getattr(self.reached, part)
-            figures |= {f"reached.{part}.{name}": figure for name, figure in rates.items()}
-        return figures
+        return dict(_paths({field.name: getattr(self, field.name) for field in fields(self)}))
+
+
+def _paths(parts: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Figure]]:
+    for name, part in parts.items():
+        path = f"{start}{name}"
+        if isinstance(part, Figure):
+            yield path, part
+        elif isinstance(part, Link):
+            yield path, part.total
+            yield from _paths({"latency": part.latency}, f"{path}.")
+        elif isinstance(part, MemoryLevel | ReachedRates):
+            inner = {field.name: getattr(part, field.name) for field in fields(part)}
+            yield from _paths(inner, f"{path}.")
+        elif isinstance(part, Mapping):
+            yield from _paths(part, f"{path}.")
 
 
 def _value(figure: Figure | None) -> float | None:
@@ -428,6 +427,43 @@ def all_chips() -> tuple[Chip, ...]:
     return tuple(_catalogue().values())
 
 
+def assumed_floor(kind: str) -> float:
+    """Return the floor, in seconds, that is assumed for a chip without a measured one.
+
+    For a TPU it is the shortest published matmul on one, for all others the longest known floor.
+
+    Raises
+    ------
+    BadType, UnknownName
+        No such kind.
+
+    Examples
+    --------
+    >>> f"{assumed_floor('tpu') * 1e6:.2f} µs"
+    '1.62 µs'
+    """
+    kind = name_of("kind of chip", kind, sorted({each.kind for each in all_chips()}))
+    if kind == "tpu":
+        return min(
+            2 * side**3 / rate
+            for each in all_chips()
+            if each.kind == kind
+            for side, rate in each.per_device().reached.sizes.get("bf16", {}).items()
+        )
+    return max(each.floor.value for each in all_chips() if each.floor)
+
+
+def floor_of(given: Chip) -> float:
+    """Return the floor of a chip's launches, in seconds: measured, else assumed.
+
+    Examples
+    --------
+    >>> floor_of(chip("h100")) == chip("h100").floor.value
+    True
+    """
+    return given.floor.value if given.floor else assumed_floor(given.kind)
+
+
 @cache
 def _catalogue() -> dict[str, Chip]:
     text = resources.files("roofline_helpers").joinpath("data", "chips.toml").read_text("utf-8")
@@ -445,52 +481,39 @@ def _spellings() -> dict[str, str]:
     }
 
 
-def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Chip:
-    def figures(unit: str, data: Any) -> Any:
-        # one, several by name, or None
-        if data is None:
-            return None
-        if "value" not in data:
-            return {name: figures(unit, each) for name, each in data.items()}
-        fields = {**data, "source": sources[data["source"]], "value": float(data["value"])}
-        return Figure(unit=unit, **fields)
+UNIT_OF = {
+    **dict.fromkeys(("matrix", "vector"), "FLOP/s"),
+    **dict.fromkeys(("capacity", "printed"), "byte"),
+    **dict.fromkeys(("bandwidth", "streams", "rate"), "byte/s"),
+    **dict.fromkeys(("latency", "floor", "dispatch"), "s"),
+    "clock": "Hz",
+    "power": "W",
+}
+"""The unit of the figures under each key of the chip table."""
 
-    def level(data: dict[str, Any]) -> MemoryLevel:
-        return MemoryLevel(
-            capacity=figures("byte", data["capacity"]),
-            bandwidth=figures("byte/s", data.get("bandwidth")),
-            printed=figures("byte", data.get("printed")),
-        )
 
-    def link(data: dict[str, Any]) -> Link:
-        latency = figures("s", data.get("latency"))
-        return Link(figures("byte/s", data["rate"]), data.get("count", 1), latency)
+def _chip(name: str, entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Chip:
+    def with_figures(data: Any, unit: str = "") -> Any:
+        if not isinstance(data, dict):
+            return data
+        if "value" in data:
+            own = {"value": float(data["value"]), "source": sources[data["source"]]}
+            return Figure(unit=unit, **(data | own))
+        return {key: with_figures(part, UNIT_OF.get(key, unit)) for key, part in data.items()}
 
-    measured = entry.get("reached", {})
-    return Chip(
-        key=name,
-        name=entry["name"],
-        vendor=entry["vendor"],
-        kind=entry["kind"],
-        year=entry["year"],
-        aliases=tuple(entry["aliases"]),
-        device_kinds=tuple(entry["device_kinds"]),
-        devices=entry["devices"],
-        matrix=figures("FLOP/s", entry["matrix"]),
-        vector=figures("FLOP/s", entry.get("vector", {})),
-        memory={name: level(data) for name, data in entry["memory"].items()},
-        links={name: link(data) for name, data in entry.get("links", {}).items()},
-        clock=figures("Hz", entry.get("clock")),
-        power=figures("W", entry.get("power")),
-        reached=ReachedRates(
-            matrix=figures("FLOP/s", measured.get("matrix", {})),
-            vector=figures("FLOP/s", measured.get("vector", {})),
-            streams=figures("byte/s", measured.get("streams", {})),
-            sizes={
-                dtype: {int(side): rate for side, rate in by_side.items()}
-                for dtype, by_side in measured.get("sizes", {}).items()
-            },
-        ),
-        floor=figures("s", entry.get("floor")),
-        dispatch=figures("s", entry.get("dispatch")),
-    )
+    data = with_figures(entry)
+    reached = data.get("reached", {})
+    if "sizes" in reached:
+        reached["sizes"] = {
+            dtype: {int(side): rate for side, rate in by_side.items()}
+            for dtype, by_side in reached["sizes"].items()
+        }
+    made = {
+        "aliases": tuple(data["aliases"]),
+        "device_kinds": tuple(data["device_kinds"]),
+        "vector": data.get("vector", {}),
+        "memory": {level: MemoryLevel(**part) for level, part in data["memory"].items()},
+        "links": {kind: Link(**part) for kind, part in data.get("links", {}).items()},
+        "reached": ReachedRates(**reached),
+    }
+    return Chip(key=name, **(data | made))

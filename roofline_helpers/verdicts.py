@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from roofline_helpers.chips import Chip, all_chips
+from roofline_helpers.chips import Chip, floor_of
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadType, name_of, shown
+from roofline_helpers.common.checks import BadType, shown
 from roofline_helpers.common.show import render, si, significant, span, table, table_html
 from roofline_helpers.roofline import Kernel
 from roofline_helpers.work import Work, resident
@@ -306,32 +306,6 @@ def gain(
     return Gain(name, where, floor_of(where), found)
 
 
-def assumed_floor(kind: str) -> float:
-    """Return the floor, in seconds, that a verdict assumes for a chip without a measured one.
-
-    For a TPU it is the shortest published matmul on one, for all others the longest known floor.
-
-    Raises
-    ------
-    BadType, UnknownName
-        No such kind.
-
-    Examples
-    --------
-    >>> f"{assumed_floor('tpu') * 1e6:.2f} µs"
-    '1.62 µs'
-    """
-    kind = name_of("kind of chip", kind, sorted({chip.kind for chip in all_chips()}))
-    if kind == "tpu":
-        return min(
-            2 * side**3 / rate
-            for chip in all_chips()
-            if chip.kind == kind
-            for side, rate in chip.per_device().reached.sizes.get("bf16", {}).items()
-        )
-    return max(chip.floor.value for chip in all_chips() if chip.floor)
-
-
 def _place(program: Any, chip: Any) -> Chip:
     if isinstance(program, StepLike):
         own = program.chip_of_verdict()
@@ -339,17 +313,6 @@ def _place(program: Any, chip: Any) -> Chip:
     if chip is None:
         raise BadType("a chip is needed: its name, or a step, which has one")
     return chip_of(chip)
-
-
-def floor_of(chip: Chip) -> float:
-    """Return the floor of a chip's launches, in seconds: measured, else assumed.
-
-    Examples
-    --------
-    >>> floor_of(chip_of("h100")) == chip_of("h100").floor.value
-    True
-    """
-    return chip.floor.value if chip.floor else assumed_floor(chip.kind)
 
 
 def _name(program: Any) -> str:

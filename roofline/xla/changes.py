@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.xla.kernel import CompiledKernel, grouped, line_of
+from roofline_helpers.chips import floor_of
 from roofline_helpers.common.show import LONGEST, shortened, si
-from roofline_helpers.verdicts import floor_of
 
 if TYPE_CHECKING:
     from roofline.xla.compiler import MemoryStats

@@ -34,9 +34,9 @@ from roofline.xla.metadata import SourceLine, scope_of
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.targets import chip_of, clock_of
 from roofline_helpers import __version__, chips
+from roofline_helpers.chips import floor_of
 from roofline_helpers.common import records
 from roofline_helpers.roofline import FLOOR, bound_of
-from roofline_helpers.verdicts import floor_of
 
 if TYPE_CHECKING:
     import pandas

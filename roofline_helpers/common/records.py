@@ -8,10 +8,7 @@ A record is one JSON object. Its ``"schema"`` is ``family/version``, for instanc
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import fields as fields_of
-from dataclasses import is_dataclass
-from functools import cache
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -115,48 +112,28 @@ def _converted(data: dict[str, Any], kind: Any) -> Any:
         value = msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise BadRecord(_explained(error)) from None
-    fields = _fields(value.__class__)
-    if fields is not None and "schema" not in fields:
-        del data["schema"]
-    if unknown := _unknown(data, value, ()):
-        place, name = unknown
-        raise BadRecord(f"{_named(place)} has an unknown member {name!r}")
+    known = {"schema": None, **msgspec.to_builtins(value)}
+    for unknown in _dropped(data, known, ""):
+        raise BadRecord(unknown)
     return value
 
 
 def _explained(error: msgspec.ValidationError) -> str:
-    what, _, path = str(error).partition(" - at `$")
-    return f"{path.strip('.`') or 'the record'}: {what[:1].lower()}{what[1:]}"
+    said, _, path = str(error).partition(" - at `$")
+    return f"{path.strip('.`') or 'the record'}: {said[:1].lower()}{said[1:]}"
 
 
-def _named(place: Sequence[Any]) -> str:
-    # as people write it: rows[3].flops
-    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
-    return text.removeprefix(".") or "the record"
-
-
-def _unknown(data: Any, value: Any, place: tuple[Any, ...]) -> tuple[Any, str] | None:
-    """Return the place and the name of a member without a field in its type, or None."""
-    fields = _fields(value.__class__)
+def _dropped(data: Any, known: Any, path: str) -> Iterator[str]:
+    """Yield a message for each member of the data that its type doesn't have."""
     if isinstance(data, dict):
-        known = value.keys() if fields is None else fields
-        if not data.keys() <= known:
-            return place, next(name for name in data if name not in known)
-    members: Any = enumerate(data) if isinstance(data, list) else data.items()
-    for key, one in members:
-        if isinstance(one, dict | list):
-            each = value[key] if fields is None else getattr(value, key)
-            if deeper := _unknown(one, each, (*place, key)):
-                return deeper
-    return None
-
-
-@cache
-def _fields(kind: Any) -> frozenset[str] | None:
-    """Return the names of a type's fields; None if any name is allowed."""
-    if issubclass(kind, msgspec.Struct):
-        return frozenset(kind.__struct_fields__)
-    return frozenset(each.name for each in fields_of(kind)) if is_dataclass(kind) else None
+        for name, member in data.items():
+            if name not in known:
+                yield f"{path.removeprefix('.') or 'the record'} has an unknown member {name!r}"
+            else:
+                yield from _dropped(member, known[name], f"{path}.{name}")
+    elif isinstance(data, list):
+        for at, pair in enumerate(zip(data, known, strict=True)):
+            yield from _dropped(*pair, f"{path}[{at}]")
 
 
 def _same_family(schema: Any, wanted: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from roofline_helpers import verdicts, work
-from roofline_helpers.chips import Chip, Figure, all_chips
+from roofline_helpers.chips import Chip, Figure, all_chips, assumed_floor
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import si, significant, table, table_html
@@ -340,7 +340,7 @@ def your_kernel() -> Element:
     job = work.matmul(m, n, k, start["dtype"])
     verdict = verdicts.verdict(job, "h100", name=f"{m} × {n} × {k} matmul")
     rows = [matmul_row(roof, start["dtype"], side) for side in (128, 512, 1024, 2048, 8192)]
-    floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
+    floors = {"tpu": assumed_floor("tpu"), "other": assumed_floor("gpu")}
     plain = (
         f"{repr(verdict).strip('<>')}. Square ones, N × N × N, on {roof.name}, published ceilings"
     )

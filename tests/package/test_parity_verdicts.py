@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 
 import roofline_helpers as rh
 from roofline_helpers import verdicts
+from roofline_helpers.chips import assumed_floor
 from roofline_helpers.pages.element import to_json
 from roofline_helpers.pages.instruments import model_script
 
@@ -94,7 +95,7 @@ def of_python(kind: str, what: Any, chip: str, dtype: str) -> dict[str, Any]:
 
 def asked(chromium: Browser, questions: list[list[Any]]) -> Any:
     folder = resources.files("roofline_helpers") / "pages/assets"
-    floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
+    floors = {"tpu": assumed_floor("tpu"), "other": assumed_floor("gpu")}
     script = (
         f"{model_script()}\nconst floors = {to_json(floors)};\n"
         f"{(folder / 'verdicts.js').read_text('utf-8')}"

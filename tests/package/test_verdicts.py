@@ -7,8 +7,9 @@ import pytest
 import roofline_helpers as rh
 from roofline import serving
 from roofline_helpers import gain, models, verdict, work
+from roofline_helpers.chips import assumed_floor
 from roofline_helpers.roofline import Kernel
-from roofline_helpers.verdicts import Scenario, assumed_floor
+from roofline_helpers.verdicts import Scenario
 
 H100 = rh.chip("h100")
 TODAY = {"batch": 8, "context": 2048, "fusion": "none", "attention": "naive"}

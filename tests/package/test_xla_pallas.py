@@ -19,9 +19,9 @@ import roofline_helpers as rh
 from roofline import xla
 from roofline.diagnosis import explain
 from roofline.xla.pallas import counted, requested
+from roofline_helpers.chips import assumed_floor
 from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import si
-from roofline_helpers.verdicts import assumed_floor
 
 BF16 = 2
 

@@ -9,8 +9,8 @@ from kept_records import kept_report
 
 from roofline.xla.compiler import MemoryStats
 from roofline.xla.report import Report
+from roofline_helpers.chips import assumed_floor
 from roofline_helpers.common.show import si
-from roofline_helpers.verdicts import assumed_floor
 
 REPORT = kept_report("chain-xla", "v6e")
 
