@@ -61,6 +61,13 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
 
     # --- text ---------------------------------------------------------------------------------
 
+    def visit_paragraph(self, node: nodes.paragraph) -> None:
+        """Open a paragraph; one that stands in parentheses is an aside, and looks like one."""
+        said = node.astext().strip()
+        if said.startswith("(") and said.endswith(")"):
+            node["classes"].append("aside")
+        super().visit_paragraph(node)
+
     def visit_Text(self, node: nodes.Text) -> None:
         """Write text, that of literals too, without an element for each of its words."""
         self.body.append(self.encode(node.astext()))

@@ -3,8 +3,8 @@
 {
   const { el } = core;
   core.style(`
-    :host { --floor: #00578a; --lost: #b8480b; --theirs: #6e7781; }
-    :host([data-look=dark]) { --floor: #62b8f0; --lost: #f79a5f; --theirs: #8b949e; }
+    :host { --floor: #00578a; --lost: #ff4918; --theirs: #6e7781; }
+    :host([data-look=dark]) { --floor: #62b8f0; --lost: #ff7a55; --theirs: #8b949e; }
     .fit { container-type: inline-size; } .riddle { display: grid; gap: 1rem 1.5rem; }
     .riddle > * { min-width: 0; } .show { display: contents; } .show > :not(.clock) { margin: 0; }
     .clock { position: sticky; top: var(--top, 0px); z-index: 1; margin: 0; padding: .3rem 0 .5rem; font-variant-numeric: tabular-nums;
