@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -130,6 +131,12 @@ def card(app: Sphinx, doctree: nodes.document | None) -> str | None:
     return f"{app.config.html_baseurl}_images/{first}" if first else None
 
 
+def beginning(heading: str, doctree: nodes.document | None) -> str:
+    """Return what describes a page that says nothing of itself: its title and first paragraph."""
+    text = next((p.astext() for p in doctree.findall(nodes.paragraph)), "") if doctree else ""
+    return textwrap.shorten(f"{heading}: {text}", 160, placeholder=" …")
+
+
 def fill(
     app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
 ) -> None:
@@ -159,8 +166,7 @@ def fill(
         **(repository_links(app, pagename) if doctree else {}),
         contents=app.builder.book_contents,
         heading=heading,
-        description=pages.get(pagename, {}).get("description")
-        or f"{heading}: {app.config.html_title}",
+        description=pages.get(pagename, {}).get("description") or beginning(heading, doctree),
         reason=pages.get(following, {}).get("why") if context.get("next") else None,
         sections=sections(app, pagename, doctree),
         card=card(app, doctree) if app.config.html_baseurl else None,

@@ -61,13 +61,6 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
 
     # --- text ---------------------------------------------------------------------------------
 
-    def visit_paragraph(self, node: nodes.paragraph) -> None:
-        """Open a paragraph; one that stands in parentheses is an aside, and looks like one."""
-        said = node.astext().strip()
-        if said.startswith("(") and said.endswith(")"):
-            node["classes"].append("aside")
-        super().visit_paragraph(node)
-
     def visit_Text(self, node: nodes.Text) -> None:
         """Write text, that of literals too, without an element for each of its words."""
         self.body.append(self.encode(node.astext()))
@@ -140,7 +133,10 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
         return self.in_table > 0 and node.astext().startswith("<details")
 
     def visit_paragraph(self, node: nodes.paragraph) -> None:
-        """Open a paragraph, but not around a fold."""
+        """Open a paragraph, but not around a fold; one in parentheses is an aside."""
+        said = node.astext().strip()
+        if said.startswith("(") and said.endswith(")"):
+            node["classes"].append("aside")
         if not self.is_fold(node):
             super().visit_paragraph(node)
 

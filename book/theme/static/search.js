@@ -10,7 +10,7 @@
   const stem = (word) => !stops.has(word.toLowerCase()) && stemmer.stemWord(word.toLowerCase());
   // Where somebody looks first: what explains a word, the figures of a chip, then the chapters. The
   // package's reference has every word
-  const weights = [["book/glossary", 2.5], ["book/chips", 1.5], ["book/install", 2], ["book/api", 0.3], ["book/bibliography", 0.3], ["notebooks/", 1.2]];
+  const weights = [["book/glossary", 2.5], ["book/chips", 1.5], ["book/install", 2], ["book/api", 0.3], ["book/bibliography", 0.3], ["notebooks/", 1.4]];
   const weight = (address) => weights.find(([start]) => address.startsWith(start))?.[1] ?? 1;
   const engine = new MiniSearch({ idField: "0", fields: ["1", "2", "3"], storeFields: ["0", "1", "2", "3"], processTerm: stem });
   engine.addAll(window.searchIndex);
