@@ -7,12 +7,11 @@
     why                                           # rows, waterfall, named causes
     why.save("why.html")                          # one file to send on
 
-One file per topic: `explain` (the call), `runner` (runs with and without the profiler), `trace`
-(the profiler's file), `program` (the compiled program as a graph), `rows` (trace and program
-merged, under the `ceilings`), `findings` (causes), `explanation` (the result and its record),
-`ladder` (several versions of one job); `display`, `page` and `pictures` show it.
-
-JAX is imported when it is needed. A profile that names no kernels raises `CannotProfile`.
+One file per topic: `explain` (the call), `runner` (runs with and without the profiler), `trace` and
+`trace_steps` (the profiler's file), `program` (the compiled program as a graph), `rows` and
+`devices` (trace and program merged, under the `ceilings`), `modelled` (without a run), `findings`
+(causes), `doubts` (what speaks against a run), `explanation` (the result and its record), `ladder`
+(several versions of one job); `display`, `page` and `pictures` show it.
 """
 
 from __future__ import annotations

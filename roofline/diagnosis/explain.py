@@ -58,54 +58,46 @@ def explain(
 ) -> Explanation:
     """Run a JAX function, and return where its time goes: kernel by kernel, and why.
 
-    It is compiled once. The same executable is timed without the profiler, traced with it, and its
-    text is read: each kernel gets its time, FLOPs and bytes, its roof, and its line of code.
+    It is compiled once. The same executable is timed without the profiler and traced with it, and
+    its text is read: each kernel gets its time, FLOPs and bytes, its roof, and its line of code.
 
     Parameters
     ----------
     fn : callable or path
-        As in `analyze`: a plain function, a result of `jax.jit`, `equinox.filter_jit` or
-        `flax.nnx.jit`, or an executable (``.lower(…).compile()``). Or the folder of a trace from
-        elsewhere (``jax.profiler.trace``), which needs no arguments: its complete steps are
-        explained, on the device that waits longest for others, else the busiest.
+        As in `analyze`: a function, a result of `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit`,
+        an executable. Or the folder of a trace (``jax.profiler.trace``), whose complete steps are
+        explained without arguments, on the device that waits longest for others, else the busiest.
     *args, **kwargs
         Its arguments: arrays, pytrees of them, Equinox and NNX modules.
     work : Work or sequence of Work, optional
-        The same work counted by hand: the waterfall then begins at its least time.
+        The same work counted by hand: the waterfall begins at its least time.
     chip : str, optional
-        A TPU that need not be here, or a slice such as "v6e-8": the function is compiled for it,
-        nothing runs, and all times are modelled. For a trace that doesn't name its chip, the chip
-        it was recorded on.
+        A TPU, or a slice such as "v6e-8", for which the function is compiled; nothing runs, and
+        all times are modelled. For a trace, the chip that it was recorded on.
     topology : str, optional
         Layout of those chips, as in `analyze`.
     jit : bool
-        False calls the function as it is: the programs that it calls one by one, transfers and the
-        host's time are visible.
+        False calls the function as it is: program by program, with transfers and the host's time.
     static_argnums, static_argnames, donate_argnums : optional
-        As for `jax.jit`; for a function that is jitted already, give them there.
+        As for `jax.jit`, for a function that isn't jitted already.
     consume : bool
-        Whether donated arguments may be consumed. By default copies are donated.
+        Whether donated arguments are given away. By default copies are.
     ceilings : Record or Roofline, optional
-        The rates that the device reaches. By default those of the chip table; a CPU is measured.
+        The rates that the device reaches; by default those of the chip table, or of the CPU here,
+        measured.
     seconds : float
-        About how long to time it without the profiler; with it takes about as long. Both are run
-        in turn, up to four times, until they agree within 3%; no round begins after three times
-        this.
+        About how long to time it without the profiler; with it takes about as long. Both are
+        repeated until they agree within 3%, for three times this at most.
     queue : int, optional
-        Calls that are queued before one is awaited. By default 1 on a CPU, and elsewhere about
-        20 ms of calls, as in a loop that doesn't look at every result.
+        Calls that are queued before one is awaited; by default 1 on a CPU, elsewhere 20 ms of them.
     turns : mapping of str to int, optional
-        Trip counts of loops whose count neither the program nor a trace states, as in `analyze`.
+        Trip counts of loops, as in `analyze`.
     trace : path, optional
         Folder to save the trace in.
     name : str, optional
         The name in the result.
     progress : bool
         Whether to show a status line on a terminal.
-
-    Returns
-    -------
-    Explanation
 
     Raises
     ------
@@ -114,7 +106,7 @@ def explain(
     CannotRun
         It fails where it runs.
     CannotProfile
-        This device can't be profiled, the trace names no kernel, or there is no disk space for it.
+        No profiler for this device, no kernel in the trace, or no disk space for it.
     BadType, BadValue, UnknownName
         An option outside what is allowed.
 
@@ -277,10 +269,8 @@ class Task:
     def modelled(self, chip: Any, topology: str | None) -> Explanation:
         """Compile it for a chip that is not here, and explain its kernels' modelled times.
 
-        The seconds of a row are those of its roof, or of the compiler's cycles where those are
-        longer, but no kernel and no iteration of a loop takes
-        less than the floor that verdicts assume, and the call no less than `analyze` counts for it.
-        A finding's seconds are the reduction of the roof's.
+        A row takes the seconds of its roof or of the compiler's cycles, whichever are longer, and
+        no less than the assumed floor of a launch; the call no less than `analyze` counts for it.
         """
         if self.ceilings is not None or self.trace or not self.compiled:
             raise BadType("ceilings=, trace= and jit=False are for a run: leave chip= out")

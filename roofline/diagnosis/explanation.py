@@ -43,35 +43,37 @@ class Explanation:
     platform, device : str
         "cpu", "gpu" or "tpu", and what the device is called.
     origin : {"measured", "trace", "modelled"}
-        Whether it ran here, is read from a trace, or was only compiled: then the seconds of rows
-        are those of their roofs.
+        Whether it ran here, is read from a trace, or was only compiled: then rows take the seconds
+        of their roofs.
+    runs, traced : tuple of float
+        Seconds of a call, run by run: without the profiler, and with it.
     rows : tuple of TimedRow
         Kernels in the order in which they first run, and the gaps between them.
     findings : tuple of Finding
         Causes, largest loss first; none if they are `withheld`.
-    withheld : str
-        Why this run says nothing about causes: a busy CPU, a profiler that slows the call.
-    runs, traced : tuple of float
-        Seconds of a call, run by run: without the profiler, and with it.
     graphs : tuple of float
-        On a GPU the same with CUDA graphs, which is JAX's default.
+        `runs` in CUDA graphs, JAX's default on a GPU.
     queue : int
         Calls that were queued before one was awaited.
+    withheld : str
+        Why this run says nothing about causes: a busy CPU, a profiler that slows the call.
+    compiling : float
+        Seconds that tracing and compiling took.
     hand : float or None
         Least seconds of the work counted by hand.
     expected : Expected or None
-        The `seconds` that the program takes if each kernel does as well as good ones of its size,
-        from `low` to `high`, and `why`; None without ceilings.
+        `seconds` of the call if each kernel does as well as good ones of its size, from `low` to
+        `high`, and `why`.
     roofs : Roofs
-        The ceilings that it is compared with: `published` and `reached`, FLOP/s by data type and
-        byte/s as "hbm", and the `origin` of the second.
+        Its ceilings: `published` and `reached`, FLOP/s by data type and byte/s as "hbm", and the
+        `origin` of the second.
     devices : tuple of DeviceTime
-        Every device's time, if several ran: see `table`. The rows are those of the device that
-        waits longest for others, if one does.
+        The time of each device, if several ran. The rows are those of the one that waits longest.
     energy : mapping of str to float, optional
-        Of the book's records on an H200, read during calls back to back: `joules` and `seconds` of
-        a call, seconds of the `loop`, Hz of the `clock`; and the watts before, doing nothing
-        (`idle`).
+        Of the book's records on an H200: `joules` and `seconds` of a call in a `loop` of so many
+        seconds, Hz of the `clock`, and the watts when `idle`.
+    notes : tuple of str
+        What limits these numbers.
 
     Examples
     --------
@@ -140,10 +142,7 @@ class Explanation:
 
     @cached_property
     def waterfall(self) -> tuple[Bar, ...]:
-        """The steps from the least time to the clock's; the sum of their `seconds` is `wall`.
-
-        Each has a `name` too, and the `row` that it is about, where that is one.
-        """
+        """The steps from the least time to the clock's, whose `seconds` add up to `wall`."""
         return waterfall(self.groups, self.wall, self.hand)
 
     def row(self, name: str) -> TimedRow:
@@ -174,13 +173,13 @@ class Explanation:
         return self.roofs.roofline(dtype or self.dtype, self.device)
 
     def table(self, by: str = "kernel") -> pandas.DataFrame:
-        """Return one row a kernel or gap, the longest first; units in the column names.
+        """Return rows, the longest first, with units in the column names; the last is the rest.
 
         Parameters
         ----------
         by : {"kernel", "function", "device"}
-            One row a kernel or gap, in which the same kernel of all layers is one row; one row a
-            named scope, else a function, with all its layers and passes; or one row a device.
+            A row a kernel or gap, where the same kernel of all layers is one; a row a named scope
+            or function, with all its layers and passes; or a row a device.
 
         Raises
         ------
@@ -202,15 +201,10 @@ class Explanation:
         return ways[name_of("way to group rows", by, ways)](self)
 
     def compare(self, after: Explanation) -> pandas.DataFrame:
-        """Return the ms of a call by cause, in this explanation and in a later one.
+        """Return the ms of a call by cause, here and in a later explanation of the changed program.
 
-        All of a kernel's time counts towards the first finding that names it, or else towards its
-        kind. The last row, the call, is the sum of the others.
-
-        Parameters
-        ----------
-        after : Explanation
-            Of the same program, changed, or on another device.
+        A kernel's time counts towards the first finding that names it, else towards its kind. The
+        last row is the sum.
 
         Examples
         --------
@@ -222,15 +216,7 @@ class Explanation:
         return display.compared(self, after)
 
     def plot(self, ax: Axes | None = None, kind: str = "waterfall") -> Axes:
-        """Draw the waterfall of one call, or its kernels on the roofline.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw.
-        kind : {"waterfall", "roofline"}
-            Which picture.
-        """
+        """Draw the "waterfall" of one call, or its kernels under the "roofline"."""
         from roofline.diagnosis import pictures
 
         kinds = {"waterfall": pictures.waterfall, "roofline": pictures.roofline}

@@ -82,11 +82,6 @@ class Ladder(msgspec.Struct, frozen=True):
 def committed() -> dict[str, Ladder]:
     """Return the package's own ladders by name, each one job in several versions.
 
-    A ladder's `steps` are in the order of its rungs. Each has a `rung` (its name), the
-    `change` from the one before, its `setting` (batch, context, tokens), and `why`, its
-    `Explanation`; or None, and in `failed` why it failed. ``ladder.of(batch=16)`` gives the steps
-    of these sizes.
-
     Examples
     --------
     >>> sorted(committed())

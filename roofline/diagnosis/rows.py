@@ -161,11 +161,10 @@ class TimedRow(Fields):
     ----------
     name : str
         Its instruction in the compiled program.
-    kind : str
-        "kernel", "loop", "transfer", "wait", "gap" or "host".
+    kind : {"kernel", "loop", "transfer", "wait", "gap", "host"}
+        What runs meanwhile.
     seconds : float
-        Its share of the call's time; shares of all rows add up to the traced time. Where kernels
-        overlap, each has its part.
+        Its share of the call; where kernels overlap, each has its part of an instant.
     busy, low, high : float
         Seconds of all its launches by their own clocks: the median over runs, and the quartiles.
     launches : float
@@ -173,19 +172,18 @@ class TimedRow(Fields):
     program : str
         The program that it belongs to.
     kernel : xla.Row
-        One launch in the compiled program: its work, its role, its line of code, its pass. Its
-        name is empty if the program doesn't have it.
+        One launch as compiled: work, role, line of code, pass. Its name is empty if it is unknown.
     inside : float
         Launches of the kernels inside a loop that runs as one kernel.
     least, reachable : float or None
-        Least seconds, by published and by reached ceilings. None without such ceilings. If FLOPs
-        aren't known, only bytes count: still a lower bound.
+        Least seconds by published and by reached ceilings, if there are any. Unknown FLOPs count
+        nothing: still a lower bound.
     limit : str
         The ceiling that it meets first.
     label, details : str
-        The device's name for it, and further facts from the profiler about its launch.
+        The device's name for it, and further facts from the profiler.
     kernels : int
-        Kernels of the program in this row: more than one if layers are grouped.
+        How many kernels of the program are in this row: several if layers are grouped.
 
     Examples
     --------
@@ -561,24 +559,18 @@ class Bar:
 def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) -> tuple[Bar, ...]:
     """Return the bars from the least time to the wall time: their sum is `wall`, exactly.
 
-    - *counted by hand*: least time of the work that was given, by the same ceilings.
-    - *the compiled program*: least time of its kernels, by published ceilings; after a hand count
-      only the difference.
-    - *ceilings as reached*: the difference if reached ceilings replace the published ones.
-    - a bar for each kernel with the largest loss above that, and one for the others.
-    - *faster than the roof*: kernels that beat it, because caches serve them or kernels overlap.
-    - *kernels without a roof*: their place in the program, or their ceilings, are unknown.
-    - *loops*, *transfers*, *waiting for the slowest device*, *gaps between kernels*, *the host*:
-      where no kernel runs.
-    - *nothing explains it*: the wall time without the profiler minus all rows, which were measured
-      with it.
+    First *counted by hand*, *the compiled program* by published ceilings and *ceilings as reached*,
+    each without the one before. Then what kernels lose above their roofs: a bar for each of the
+    largest losses, and one for the others. *faster than the roof* is negative: kernels that caches
+    serve, or that overlap. Then kernels without a roof, and where no kernel runs. *nothing explains
+    it* is the wall time, without the profiler, less all rows, which were measured with it.
 
     Parameters
     ----------
-    rows : sequence of Row
+    rows : sequence of TimedRow
         Of one call.
     wall : float
-        Seconds of a call, by the clock and without the profiler.
+        Seconds of a call by the clock, without the profiler.
     hand : float, optional
         Least seconds of the work counted by hand.
     """

@@ -43,7 +43,7 @@ class Runner:
     call : callable
         The executable or the function.
     positional, named : tuple, dict
-        Its arguments. Donated ones are copies of the caller's.
+        Its arguments.
     donated : tuple of (int, int or None)
         Leaves of the arguments that a call consumes, each with the leaf of the result that replaces
         it at the next call; None if none does: then it is copied before every call.
@@ -362,9 +362,9 @@ def run_in_turn(
     """Return runs without the profiler and with it, in turn, until the two agree.
 
     Other load on a machine changes from one second to the next, and should affect both clocks
-    alike. So they alternate: a round is a third of the runs without the profiler and a third of
-    those with it. If typical runs with the profiler still differ by more than `AGREE` from the
-    median without after three rounds, more rounds follow while there is time.
+    alike: a round is a third of the runs without the profiler and a third of those with it. If
+    typical runs with it still differ by more than `AGREE` from the median without, more rounds
+    follow.
 
     Parameters
     ----------

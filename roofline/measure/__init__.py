@@ -7,21 +7,14 @@
     record = roofline.measure.run(quick=True)  # ceilings and kernels of this device
     record.roofline("bf16")                    # the measured roofline
 
-The same from a shell: ``python -m roofline measure --out FILE.json``.
+The function is compiled and warm before the clock starts. Each call writes into the memory of the
+results before (*donated*), since fresh memory can cost a CPU more than the work. Inputs are larger
+than the last cache, or several sets of them take turns. Many calls are queued and awaited once, so
+that the clock's own error is negligible. The result is the median of several such samples, with
+quartiles; a drift or a wide spread is noted in it.
 
-How time is measured:
-
-- The function is compiled before the clock starts, and called until it is warm.
-- The buffers of one call's results are given to the next ("donated"), so that no call waits for
-  fresh memory: on a CPU its page faults can take several times longer than the work.
-- Inputs are larger than the last cache, or several sets of them are used in turn.
-- Many calls are queued, then awaited once: enough to make the clock's own error negligible.
-- That is repeated. The result is the median, with quartiles. A drift, or a wide spread, is noted in
-  the result.
-
-One file per topic: `timing` (the clock), `machine` (device and host), `workloads` and
-`multi_device` (the measured cases), `report` (a record as text, and as a file). JAX is imported
-when it is needed. A function that fails raises `CannotRun`.
+`timing` has the clock, `machine` the device and host, `workloads` and `multi_device` the cases,
+`report` a record as text and as a file.
 """
 
 from __future__ import annotations

@@ -80,14 +80,12 @@ def clock(
     Parameters
     ----------
     program : Launchable
-        Has `launch(calls)` and `wait()`: a JAX function (`jax_program`), or another framework's.
+        A JAX function (`jax_program`), or another framework's.
     seconds : float
-        About how long to measure. 3 samples are taken at least, 30 at most, each of so many calls
-        that it takes 10 ms on a CPU and 60 ms elsewhere, where the first launch and the last wait
-        of a sample take some 0.2 ms together; or 1000 ticks of the clock if those are longer.
+        About how long to measure: 3 to 30 samples, each of as many calls as fill 10 ms on a CPU and
+        60 ms elsewhere, where launch and wait take 0.2 ms; or 1000 ticks of the clock if longer.
     warm : float
-        Seconds to run before the first sample, in addition to a few warm-up calls: a chip at its
-        power limit takes a while to settle on its clock.
+        Seconds to run before the first sample: a chip at its power limit takes a while to settle.
     begun : float, optional
         `perf_counter()` when compiling began, for `Timing.compile`.
 
@@ -233,39 +231,33 @@ def time(
     Parameters
     ----------
     fn : callable
-        The function. It is compiled with `jax.jit` here, and must not be a generator or have
-        side effects: it runs many times. An executable is timed as it is.
+        The function, without side effects: it runs many times. It is compiled with `jax.jit`; an
+        executable is timed as it is.
     *args, **named : arrays, numbers, or pytrees of them
         NumPy arrays are moved to the device first.
     jit : bool
         False calls `fn` as it is, on copies of the arguments: operation by operation, each result
-        in fresh memory. A function that donates an argument can't be timed this way, since the
-        argument is deleted at the second call.
+        in fresh memory. Then it must not donate an argument.
     cold : bool
-        Whether to copy the arguments until all sets together are twice the last cache (32 sets at
-        most), and use them in turn. False lets small arguments stay in the cache.
+        Whether copies of the arguments take turns, together twice the last cache (32 sets at most).
+        False lets small arguments stay in the cache.
     donate : bool
-        Whether each call writes into the memory of the results of the call before. False asks for
-        fresh memory at each call, as a bare loop would.
+        Whether each call writes into the memory of the results before. False asks for fresh memory
+        at each call, as a bare loop would.
     inplace : bool
         Whether the result, which must be like the first argument, replaces it at the next call.
     seconds : float
         About how long to measure, after compiling and warm-up.
 
-    Returns
-    -------
-    Timing
-
     Raises
     ------
     BadValue
-        The function returns nothing, or doesn't depend on its arguments, or returns them
-        unchanged: there is nothing to time.
+        Nothing to time: no result, or one that depends on no argument, or hands it back unchanged.
     BadType
         Not a function; no array among the arguments, or one on several devices; `inplace` with a
         result unlike it.
     CannotRun
-        JAX couldn't trace, compile or run it: the message gives the reason, such as memory.
+        JAX couldn't trace, compile or run it, and why.
 
     Examples
     --------

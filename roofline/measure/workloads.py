@@ -67,13 +67,13 @@ class Case:
     work : Work
         FLOPs and bytes, counted by hand.
     make : callable
-        Returns the arguments. Called again in each pass, so that they needn't stay in memory.
+        Returns the arguments, anew in each pass.
     fn : callable, optional
         A JAX function of those arguments.
     start : callable, optional
-        For other frameworks, in place of `fn`: takes the arguments, returns a `Launchable`.
+        In place of `fn`: takes the arguments, returns a `Launchable`.
     needs : float
-        Bytes of memory that it takes at the same time. Twice `work.bytes` if not given.
+        Bytes of memory that it takes at the same time; by default twice `work.bytes`.
     loops : int
         How often one call does the work, inside the compiled program.
     warm : float
@@ -434,8 +434,7 @@ def run(
 ) -> Record:
     """Measure the default device, and return the record.
 
-    A case that fails (no memory, no such data type, a compiler error) is recorded with its reason,
-    and the others continue.
+    A case that fails (no memory, no such data type) is recorded with its reason.
 
     Parameters
     ----------
@@ -444,18 +443,13 @@ def run(
     chosen : sequence of Case, optional
         Cases of this module, in place of the usual ones.
     passes : int
-        How often the whole list is measured, forwards and backwards in turn: their difference is
-        the spread between passes.
+        How often all are measured, forwards and backwards in turn, for the spread between passes.
     seconds : float, optional
         About how long to measure each case in each pass.
     progress : bool
         Whether to show a status line on a terminal.
     command : str, optional
         The command that the record names as its origin.
-
-    Returns
-    -------
-    Record
 
     Raises
     ------

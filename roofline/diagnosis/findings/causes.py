@@ -83,19 +83,17 @@ class Finding(Fields):
     cause : str
         Its key in the closed list; `title` says what is wrong, `advice` what to try.
     seconds : float
-        Estimated loss in one call, from its kernels' times: measured, or modelled if nothing ran.
-        The gain to expect is `saves`.
+        Estimated loss in one call. The gain to expect is `saves`.
     kernels : tuple of str
         The kernels that show it.
     evidence : str
         The observation behind it: bytes, launches, shapes.
     source : str
-        The line of the reader's code that it comes from; empty where nothing says it.
+        The line of the reader's code; empty where nothing says it.
     share : float
         Share of the call that its kernels, or the waiting, take: between 0 and 1.
     saves : (float, float) or None
-        Least and most seconds that removing it saves, as measured in programs with and without
-        it; None if there are no such programs.
+        Least and most seconds that removing it saved in pairs of programs, if any were measured.
     checked : str
         Which programs these were.
 
