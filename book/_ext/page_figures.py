@@ -60,7 +60,7 @@ def slow_step() -> Explanation:
 
     The least time is the chapter's, by bandwidth alone: the record's has the floors of launches.
     """
-    steps = ladder.committed()["decode"].of(batch=64, context=2048)
+    steps = ladder.committed()["decode"].select(batch=64, context=2048)
     why = next(step.why for step in steps if step.why is not None)
     return replace(why, hand=roofline.evidence.decode()["roof"]["64"]["published"])
 

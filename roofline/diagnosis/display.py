@@ -201,8 +201,8 @@ def functions(why: Explanation) -> list[dict[str, Any]]:
     for name, row in named:
         short = ".".join(name.split(".")[:depth]) if row.kind == KERNEL else name
         groups.setdefault(short, []).append(row)
-    made = [_function_cells(why, name, rows) for name, rows in groups.items()]
-    return sorted(made, key=lambda cells: -cells["ms"])
+    listed = [_function_cells(why, name, rows) for name, rows in groups.items()]
+    return sorted(listed, key=lambda cells: -cells["ms"])
 
 
 def _function(row: TimedRow) -> str:

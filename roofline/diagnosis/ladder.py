@@ -69,14 +69,9 @@ class Ladder(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"<ladder {self.name}: {len(self.steps)} steps>"
 
-    def of(self, **setting: Any) -> tuple[Step, ...]:
-        """Return the steps of these sizes: ``ladder.of(batch=16)``."""
-        wanted = setting.items()
-
-        def meets(step: Step) -> bool:
-            return all(step.setting.get(key) == value for key, value in wanted)
-
-        return tuple(step for step in self.steps if meets(step))
+    def select(self, **setting: Any) -> tuple[Step, ...]:
+        """Return the steps of these sizes: ``ladder.select(batch=16)``."""
+        return tuple(step for step in self.steps if setting.items() <= step.setting.items())
 
 
 def committed() -> dict[str, Ladder]:

@@ -246,11 +246,11 @@ def _check_executable(compiled: Any, name: str) -> None:
     if not hasattr(compiled, "in_tree"):
         module = type(compiled).__module__.partition(".")[0]
         raise BadType(f"{name} is an executable of {module}: give the function that it was made of")
-    theirs, here = device_of(compiled), first_device()
-    if theirs.platform != here.platform:
+    target, here = device_of(compiled), first_device()
+    if target.platform != here.platform:
         raise BadValue(
-            f"the executable was compiled for {chip_key(theirs)}, and here is "
-            f"{chip_key(here)}: give chip={chip_key(theirs)!r}, and nothing runs"
+            f"the executable was compiled for {chip_key(target)}, and here is "
+            f"{chip_key(here)}: give chip={chip_key(target)!r}, and nothing runs"
         )
 
 

@@ -900,7 +900,7 @@ def test_the_decode_race_is_tuned_on_both_sides_and_16_sequences_gain_most() -> 
 
 
 def test_rungs_of_the_decode_ladder_gain_what_the_page_says() -> None:
-    rungs = {s.rung: s.why for s in ladder.committed()["decode-rungs"].of(batch=16) if s.why}
+    rungs = {s.rung: s.why for s in ladder.committed()["decode-rungs"].select(batch=16) if s.why}
     copies = {rung: str([row.title for row in why.groups]) for rung, why in rungs.items()}
     assert ["of cache" in copies[rung] for rung in ("donated", "by head")] == [True, False]
     took = roofline.evidence.decode()["causes"]
@@ -1047,7 +1047,7 @@ def test_half_of_the_roof_is_normal_for_causal_attention_and_not_for_streams() -
 
 def test_a_launch_costs_2_to_6_us_in_a_program_and_35_from_python() -> None:
     """Chapter 8: by a trace, the published matmuls, a profiler, and a clock."""
-    [step] = [s.why for s in ladder.committed()["decode"].of(batch=1) if s.rung == "unrolled"]
+    [step] = [s.why for s in ladder.committed()["decode"].select(batch=1) if s.rung == "unrolled"]
     floor = rh.chip("h200").floor
     assert floor
     kernels = [row for row in step.rows if row.kind == "kernel"]

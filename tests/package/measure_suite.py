@@ -21,8 +21,8 @@ def numbers(n: int = 1000) -> Any:
 
 def case(name: str, fn: Callable[..., Any] | None = None, **changes: Any) -> Case:
     job = work.elementwise(2**12, 1, 1, 1, "fp32")
-    made = Case(name, "kernels", job, lambda: (numbers(2**12),), fn or (lambda x: x + 1))
-    return replace(made, **changes)
+    base = Case(name, "kernels", job, lambda: (numbers(2**12),), fn or (lambda x: x + 1))
+    return replace(base, **changes)
 
 
 def run(*cases: Case, **options: Any) -> Record:
@@ -52,7 +52,7 @@ def ceilings() -> list[Sample]:
 
 def record(*samples: Sample, **changes: Any) -> Record:
     """A record of an invented CPU; with the samples of `ceilings` if none is given."""
-    made = Record(
+    base = Record(
         device={
             "platform": "cpu",
             "kind": "cpu",
@@ -69,4 +69,4 @@ def record(*samples: Sample, **changes: Any) -> Record:
         command="python -m roofline measure",
         samples=samples or tuple(ceilings()),
     )
-    return replace(made, **changes)
+    return replace(base, **changes)

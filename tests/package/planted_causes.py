@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,31 +18,25 @@ from jax.sharding import PartitionSpec as P
 import roofline
 from roofline.diagnosis import Explanation
 
-Made = tuple[Callable[..., Any], tuple[Any, ...]]
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and its arguments."""
 
 
-@dataclass(frozen=True)
-class Planted:
-    """A cause, and programs with and without it; `how` are options of `explain`."""
+class Planted(NamedTuple):
+    """A cause, programs with and without it, and options of `explain` for both."""
 
     cause: str
-    name: str
-    faulty: Callable[[], Made]
-    sound: Callable[[], Made]
-    how: dict[str, Any]
-
-    def explained(self, faulty: bool) -> Explanation:
-        """Explain one of the two, once: some sound programs are those of several causes."""
-        made = self.faulty if faulty else self.sound
-        return explained(made, **self.how)
+    faulty: Callable[[], Call]
+    sound: Callable[[], Call]
+    options: dict[str, Any]
 
 
 PLANTED: list[Planted] = []
 
 
-def planted(cause: str, sound: Callable[[], Made], **how: Any) -> Callable[..., Any]:
-    def add(faulty: Callable[[], Made]) -> Callable[[], Made]:
-        PLANTED.append(Planted(cause, faulty.__name__, faulty, sound, how))
+def planted(cause: str, sound: Callable[[], Call], **options: Any) -> Callable[..., Any]:
+    def add(faulty: Callable[[], Call]) -> Callable[[], Call]:
+        PLANTED.append(Planted(cause, faulty, sound, options))
         return faulty
 
     return add
@@ -58,7 +51,7 @@ def normal(*shape: int, dtype: Any = np.float32, seed: int = 0) -> jax.Array:
 # --- copies ---------------------------------------------------------------------------------------
 
 
-def by_head() -> Made:
+def by_head() -> Call:
     def f(q: Any, k: Any, v: Any) -> Any:
         p = jax.nn.softmax(jnp.einsum("bhd,bhtd->bht", q, k))
         return jnp.einsum("bht,bhtd->bhd", p, v)
@@ -68,7 +61,7 @@ def by_head() -> Made:
 
 
 @planted("layout-copy", by_head)
-def cache_by_token() -> Made:
+def cache_by_token() -> Call:
     def f(q: Any, k: Any, v: Any) -> Any:
         p = jax.nn.softmax(jnp.einsum("bhd,bthd->bht", q, k))
         return jnp.einsum("bht,bthd->bhd", p, v)
@@ -87,21 +80,21 @@ def stacked(x: Any, layers: Any) -> Any:
     return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)[0]
 
 
-def unrolled() -> Made:
+def unrolled() -> Call:
     return one_by_one, (normal(16, 4096), [normal(4096, 4096) / 64 for _ in range(3)])
 
 
 @planted("scan-copy", unrolled)
-def scanned_weights() -> Made:
+def scanned_weights() -> Call:
     return stacked, (normal(16, 4096), normal(3, 4096, 4096) / 64)
 
 
-def layers_of_their_own() -> Made:
+def layers_of_their_own() -> Call:
     return one_by_one, (spec(16, 2048), [spec(2048, 2048)] * 4)
 
 
 @planted("relaid-weights", layers_of_their_own, chip="v7x")
-def stacked_weights() -> Made:
+def stacked_weights() -> Call:
     return stacked, (spec(16, 2048), spec(4, 2048, 2048))
 
 
@@ -115,14 +108,14 @@ def a_cache() -> tuple[Any, ...]:
 
 
 @planted("not-donated", lambda: (jax.jit(appended, donate_argnums=0), a_cache()))
-def kept_cache() -> Made:
+def kept_cache() -> Call:
     return appended, a_cache()
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
 
 
-def narrowed_by_the_compiler() -> Made:
+def narrowed_by_the_compiler() -> Call:
     def f(w: Any, m: Any, x: Any, y: Any) -> Any:
         loss = jax.value_and_grad(lambda w: ((jax.nn.relu(x @ w[0]) @ w[1] - y) ** 2).mean())
         value, g = loss(w)
@@ -135,18 +128,18 @@ def narrowed_by_the_compiler() -> Made:
 
 
 @planted("float32", narrowed_by_the_compiler, chip="v5p")
-def promoted() -> Made:
+def promoted() -> Call:
     return jnp.matmul, (spec(64, 8192), spec(8192, 8192, dtype=jnp.float32))
 
 
 @planted("vector-product", lambda: (jnp.matmul, (spec(1024, 512), spec(512, 1024))), chip="v5e")
-def multiplied_and_summed() -> Made:
+def multiplied_and_summed() -> Call:
     wide = functools.partial(spec, dtype=jnp.float32)
     return lambda a, b: jnp.sum(a[:, :, None] * b[None], axis=1), (wide(1024, 512), wide(512, 1024))
 
 
 @planted("padded", lambda: (jnp.matmul, (spec(2**18, 256), spec(256, 256))), chip="v5e")
-def padded() -> Made:
+def padded() -> Call:
     return jnp.matmul, (spec(65536, 24, 40), spec(65536, 40, 24))
 
 
@@ -162,11 +155,11 @@ def chain(x: Any, barrier: bool) -> Any:
 
 
 @planted("unfused", lambda: (functools.partial(chain, barrier=False), (spec(2**28),)), chip="v5e")
-def barriers() -> Made:
+def barriers() -> Call:
     return functools.partial(chain, barrier=True), (spec(2**28),)
 
 
-def mlp() -> Made:
+def mlp() -> Call:
     def f(x: Any, up: Any, down: Any) -> Any:
         return jax.nn.silu(x @ up) @ down
 
@@ -174,7 +167,7 @@ def mlp() -> Made:
 
 
 @planted("scores", mlp, chip="v5e")
-def attention() -> Made:
+def attention() -> Call:
     def f(q: Any, k: Any, v: Any) -> Any:
         scores = jnp.einsum("hqd,hkd->hqk", q, k) / 8
         return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores), v)
@@ -182,21 +175,21 @@ def attention() -> Made:
     return f, (spec(32, 4096, 128),) * 3
 
 
-def few() -> Made:
+def few() -> Call:
     return lambda x: lax.top_k(x, 2), (spec(8192, 8),)
 
 
 @planted("sort", few, chip="v6e")
-def sorted_for_a_few() -> Made:
+def sorted_for_a_few() -> Call:
     return lambda x: jnp.argsort(x, -1)[:, -8:], (spec(64, 2048, dtype=jnp.float32),)
 
 
-def indexed() -> Made:
+def indexed() -> Call:
     return lambda table, rows: table[rows], (spec(32768, 1024), spec(1024, dtype=jnp.int32))
 
 
 @planted("one-hot", indexed, chip="v6e")
-def looked_up_by_matmul() -> Made:
+def looked_up_by_matmul() -> Call:
     def f(table: Any, rows: Any) -> Any:
         return jax.nn.one_hot(rows, 32768, dtype=table.dtype) @ table
 
@@ -204,7 +197,7 @@ def looked_up_by_matmul() -> Made:
 
 
 @planted("gather", lambda: (lambda t: jnp.tanh(t[::1]), (normal(2**22),)))
-def single_numbers() -> Made:
+def single_numbers() -> Call:
     rows = np.random.default_rng(0).integers(0, 2**24, 2**21).astype(np.int32)
     return lambda t, i: t[i], (normal(2**24), jnp.asarray(rows))
 
@@ -213,20 +206,20 @@ def single_numbers() -> Made:
 
 
 @planted("short-kernels", lambda: (jnp.matmul, (normal(768, 768), normal(768, 768))))
-def many_turns() -> Made:
+def many_turns() -> Call:
     def f(x: Any) -> Any:
         return lax.fori_loop(0, 3000, lambda i, x: jnp.sin(x) @ jnp.eye(4), x)
 
     return f, (normal(4, 4),)
 
 
-def long_program() -> Made:
+def long_program() -> Call:
     f = jax.jit(lambda x: x @ x @ x)
     return f, (normal(1024, 1024),)
 
 
 @planted("host", long_program, jit=False)
-def slow_host() -> Made:
+def slow_host() -> Call:
     f = jax.jit(lambda x: jnp.tanh(x @ x))
 
     def step(x: Any) -> Any:
@@ -238,12 +231,12 @@ def slow_host() -> Made:
 
 
 @planted("dispatch", long_program)
-def short_program() -> Made:
+def short_program() -> Call:
     return lambda x: x + 1, (normal(64),)
 
 
 @planted("callback", lambda: (lambda x: jnp.sin(x) * 2, (normal(2**20),)))
-def callback() -> Made:
+def callback() -> Call:
     def f(x: Any) -> Any:
         like = jax.ShapeDtypeStruct(x.shape, x.dtype)
         return jax.pure_callback(lambda y: np.asarray(y) * 2, like, jnp.sin(x))
@@ -252,14 +245,14 @@ def callback() -> Made:
 
 
 @planted("compiling", long_program, jit=False)
-def jitted_inside() -> Made:
+def jitted_inside() -> Call:
     def step(x: Any) -> Any:
         return jax.jit(lambda y: jnp.tanh(y) @ y)(x)
 
     return step, (normal(256, 256),)
 
 
-def sharded(split: bool) -> Made:
+def sharded(split: bool) -> Call:
     mesh = AbstractMesh((4,), ("x",))
 
     def at(shape: tuple[int, int], *axes: Any) -> Any:
@@ -271,19 +264,20 @@ def sharded(split: bool) -> Made:
 
 
 @planted("transcendentals", lambda: (lambda x: 2 * x + 1, (spec(4096, 4096),)), chip="v6e")
-def exponentials() -> Made:
+def exponentials() -> Call:
     return (lambda x: jnp.tanh(jnp.exp(jnp.sin(x)))), (spec(4096, 4096),)
 
 
 @planted("communication", lambda: sharded(False), chip="v5e")
-def summed_over_devices() -> Made:
+def summed_over_devices() -> Call:
     return sharded(True)
 
 
 @functools.cache
-def explained(made: Callable[[], Made], **how: Any) -> Explanation:
-    fn, args = made()
-    return roofline.explain(fn, *args, **{"seconds": 0.1, "progress": False, **how})
+def explained(program: Callable[[], Call], **options: Any) -> Explanation:
+    """Explain a program, once: some sound ones are those of several causes."""
+    fn, args = program()
+    return roofline.explain(fn, *args, **{"seconds": 0.1, "progress": False, **options})
 
 
 # --- clean programs -------------------------------------------------------------------------------
@@ -335,7 +329,7 @@ def adam(w: Any, m: Any, v: Any, g: Any) -> Any:
 
 
 def decoded(k: Any, v: Any, q: Any, new: Any, at: Any) -> Any:
-    k, v = (lax.dynamic_update_slice(one, new, (0, 0, at, 0)) for one in (k, v))
+    k, v = (lax.dynamic_update_slice(cache, new, (0, 0, at, 0)) for cache in (k, v))
     p = jax.nn.softmax(jnp.einsum("bhgd,bhtd->bhgt", q, k).astype(jnp.float32))
     return jnp.einsum("bhgt,bhtd->bhgd", p.astype(v.dtype), v), k, v
 

@@ -148,9 +148,9 @@ STATE = ([spec(2**20)] * 4, [spec(2**20)] * 4)
 
 
 def test_several_programs_wait_for_the_host() -> None:
-    one = compiled(update, *STATE, donate_argnums=0)
-    rows = tuple(replace(row, launches=2.0) for row in one.rows)
-    case = timed(replace(one, rows=rows), idle=1e-2)
+    once = compiled(update, *STATE, donate_argnums=0)
+    rows = tuple(replace(row, launches=2.0) for row in once.rows)
+    case = timed(replace(once, rows=rows), idle=1e-2)
     assert set(named(case)) == {"host"}
 
 
@@ -163,10 +163,11 @@ def gained() -> dict[str, list[float]]:
     A pair counts if nothing else on the list went with the cause.
     """
     shares: dict[str, list[float]] = {}
-    ladders = (
-        sorted(each.steps, key=lambda s: str(s.setting)) for each in ladder.committed().values()
-    )
-    steps = [step for ladder in ladders for step in ladder]
+    steps = [
+        step
+        for rungs in ladder.committed().values()
+        for step in sorted(rungs.steps, key=lambda step: str(step.setting))
+    ]
     for before, after in pairwise(steps):
         if before.why is None or after.why is None or before.setting != after.setting:
             continue

@@ -48,12 +48,12 @@ def test_a_profiler_that_slows_a_call_is_said_first_and_shares_are_withheld(tmp_
     assert "30 launches in each" in reason
     assert slowed(trace("gpu"), (1.29e-3,), (2.5e-3,), 1) == ""
     why = next(step.why for step in ladder.committed()["decode"].steps if step.why)
-    told = replace(why, withheld=reason, findings=())
-    assert told.describe().splitlines()[1].startswith("no diagnosis: the profiler makes a call")
-    assert set(told.table()["share"]) == {None}
-    text = told.describe() + told._repr_html_()
+    slow = replace(why, withheld=reason, findings=())
+    assert slow.describe().splitlines()[1].startswith("no diagnosis: the profiler")
+    assert set(slow.table()["share"]) == {None}
+    text = slow.describe() + slow._repr_html_()
     assert "%" not in text.partition("\n\n")[2].partition("nothing explains it")[0]
-    assert "pip install matplotlib" not in told.save(tmp_path / "why.html").read_text()
+    assert "pip install matplotlib" not in slow.save(tmp_path / "why.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_busy_cpu_is_told(
 def test_on_a_busy_cpu_only_a_cause_that_dominates_is_named(
     monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], kept: int
 ) -> None:
-    found = tuple(Finding("transfer", each, ("k",), "") for each in seconds)
+    found = tuple(Finding("transfer", loss, ("k",), "") for loss in seconds)
     monkeypatch.setattr(EXPLAIN, "findings", lambda case: found)
     case = Case((), {}, Ceilings(), "cpu", 1.0)
     run = Explanation("f", (), "cpu", "a CPU", "measured", (1.0,))
@@ -127,9 +127,9 @@ def test_recorded_steps_dont_beat_it_either(
 
 
 def test_a_ceiling_is_the_best_measured_one_with_the_sustained_one_beside_it() -> None:
-    said = Ceilings(rh.chip("h200").per_device()).roofs
-    assert said.reached["bf16"] == pytest.approx(852e12, rel=0.01)
-    assert "852 TFLOP/s in bf16, 679 TFLOP/s sustained" in said.origin
+    roofs = Ceilings(rh.chip("h200").per_device()).roofs
+    assert roofs.reached["bf16"] == pytest.approx(852e12, rel=0.01)
+    assert "852 TFLOP/s in bf16, 679 TFLOP/s sustained" in roofs.origin
     assert best_peak(rh.chip("h200"), "bf16") == pytest.approx(852e12, rel=0.01)
 
 
@@ -182,10 +182,10 @@ def test_memory_that_donation_saves_and_the_largest_array_are_named(
     assert "the largest array is f32[4,2048,65536], 2.15 GB" in notes
     assert "record_traces.py:269" in notes
     text = STATE.replace("ALIASED", "input_output_alias={ {0}: (0, {}, may-alias) }, ")
-    for program, said in ((STATE.replace("ALIASED", ""), "537 MB"), (text, "403 MB")):
+    for program, saved in ((STATE.replace("ALIASED", ""), "537 MB"), (text, "403 MB")):
         module = parse(program)
         (note,) = memory_notes(module, kernels(module, "gpu").rows)
-        assert note.startswith(said)
+        assert note.startswith(saved)
 
 
 STATE = """HloModule update, ALIASEDis_scheduled=true
@@ -205,7 +205,7 @@ ENTRY %main (a: WIDE, b: WIDE, c: WIDE, d: WIDE) -> WIDE {
 
 def test_what_a_scan_costs_is_within_what_is_promised(recorded: Callable[..., Explanation]) -> None:
     """Its slices, its stacks and their zeros: unrolled, the same step took 7.24 ms less."""
-    (scan,) = (each for each in recorded("h200-step-scan").findings if each.cause == "scan-copy")
+    (scan,) = (f for f in recorded("h200-step-scan").findings if f.cause == "scan-copy")
     assert scan.saves is not None
     low, high = scan.saves
     assert low < (101.19 - 93.95) * 1e-3 < high

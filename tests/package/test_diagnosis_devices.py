@@ -51,12 +51,12 @@ def run_of(turns: list[int], calls: int = 4, slower: float = 1.0, moving: float 
     for _ in range(calls):
         ready = []
         for number, events in enumerate(planes.values()):
-            each = 219e-6 * (slower if number == len(turns) - 1 else 1.0)
+            layer = 219e-6 * (slower if number == len(turns) - 1 else 1.0)
             for turn in range(turns[number]):
-                start = now + turn * each
-                events.append(Event("dot.1", "jit_f", start, start + 0.9 * each, "s"))
-                events.append(Event("tanh.2", "jit_f", start + 0.9 * each, start + each, "s"))
-            ready.append(now + turns[number] * each)
+                start = now + turn * layer
+                events.append(Event("dot.1", "jit_f", start, start + 0.9 * layer, "s"))
+                events.append(Event("tanh.2", "jit_f", start + 0.9 * layer, start + layer, "s"))
+            ready.append(now + turns[number] * layer)
         end = max(ready) + moving
         jitter = random.Random(0)
         for begins, events in zip(ready, planes.values(), strict=True):
@@ -72,7 +72,7 @@ def program(groups: str = ALL) -> dict[str, Program]:
     return {"jit_f": Program(STRAGGLER.replace("GROUPS", groups), "gpu")}
 
 
-def made(trace: Trace, groups: str = ALL) -> Joined:
+def joined_rows(trace: Trace, groups: str = ALL) -> Joined:
     return joined(trace, program(groups), H200, 1)
 
 
@@ -140,11 +140,11 @@ def test_uneven_work_is_named_though_no_exchange_shows_who_waits() -> None:
 
 def test_only_devices_of_one_group_wait_for_one_another() -> None:
     trace = run_of([4, 1, 1, 1])
-    within = made(trace, PAIRS)
-    waits = {each.number: each.waiting for each in within.times}
+    within = joined_rows(trace, PAIRS)
+    waits = {time.number: time.waiting for time in within.times}
     assert waits[1] == pytest.approx(3 * 219e-6, rel=0.01)
     assert waits[2] == waits[3] == 0.0
-    assert {each.number: each.waiting > 0 for each in made(trace).times}[3]
+    assert {time.number: time.waiting > 0 for time in joined_rows(trace).times}[3]
 
 
 def test_what_is_parted_adds_up_and_a_permute_stays_whole() -> None:
@@ -163,7 +163,7 @@ def test_what_is_parted_adds_up_and_a_permute_stays_whole() -> None:
 def test_a_small_exchange_has_its_measured_floor() -> None:
     small = STRAGGLER.replace("GROUPS", ALL).replace("4096,4096", "64,4096")
     kernel = Program(small, "gpu").rows["psum.3"]
-    by_bytes, reached = (H200.seconds(kernel, 1, reached=each) for each in (False, True))
+    by_bytes, reached = (H200.seconds(kernel, 1, reached=way) for way in (False, True))
     assert by_bytes is not None
     assert by_bytes == pytest.approx(2 * 0.75 * 2**19 / 450e9, rel=0.01)  # 1.7 µs
     # 10.6 µs on four H200s from when all have arrived; NCCL's 14.4 µs begin with a launch
@@ -217,7 +217,7 @@ HALF = "  %half = f32[8192,8192]{1,0} negate(%p)\n"
 )
 def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text: str, named: bool) -> None:
     case = modelled_case(Program(text, "gpu"), H200)
-    found = {each.cause: each for each in findings(case)}
+    found = {finding.cause: finding for finding in findings(case)}
     assert ("all-reduce-sliced" in found) == named
     if named:
         exchange = next(row for row in case.rows if row.name == "g")

@@ -106,17 +106,13 @@ def both(x: Any, up: Any, choice: Any) -> Any:
     return jax.vmap(lambda x, c: lax.cond(c, dear, cheap, x))(x, choice)
 
 
-def one(x: Any, up: Any, choice: Any) -> Any:
-    return lax.map(lambda pair: both(pair[0][None], up, pair[1][None])[0], (x, choice))
-
-
 def dropped(key: Any, x: Any) -> Any:
     keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.9, x.shape)
     return jnp.where(keep, x / 0.9, 0)
 
 
 def attended(q: Any, k: Any, v: Any, times: int = 4) -> Any:
-    k, v = (jnp.repeat(one, times, axis=2) for one in (k, v))
+    k, v = (jnp.repeat(heads, times, axis=2) for heads in (k, v))
     p = jax.nn.softmax(jnp.einsum("bhd,bthd->bht", q, k))
     return jnp.einsum("bht,bthd->bhd", p, v)
 
@@ -242,7 +238,7 @@ ENTRY %e (q: bf16[4096,1024]) -> bf16[4096,1024] {
 def test_blocks_that_are_read_again_are_named() -> None:
     program = Program(BLOCKED, "tpu")
     held = 2 * 4096 * 1024 * 2
-    for moved, there in ((1.5 * held, False), (9 * held, True)):
+    for moved, wasteful in ((1.5 * held, False), (9 * held, True)):
         kernel = replace(
             program.rows["k"], read={"hbm": round(moved)}, written={}, flops=xla.Flops()
         )
@@ -251,8 +247,8 @@ def test_blocks_that_are_read_again_are_named() -> None:
         ceilings = replace(H200, chip=rh.chip("v6e"))
         row = ceilings.under_roofs(row, kernel)
         found = named(Case((row,), {"m": program}, ceilings, "tpu", seconds))
-        assert ("small-blocks" in found) == there
-        if there:
+        assert ("small-blocks" in found) == wasteful
+        if wasteful:
             assert found["small-blocks"].seconds == pytest.approx(seconds * 8 / 9, rel=0.01)
             assert "moves 151.0 MB a launch" in found["small-blocks"].evidence
 
@@ -268,8 +264,8 @@ def test_a_donation_in_vain_is_a_finding_and_its_copy_no_row() -> None:
     assert not any("copy" in row.name for row in why.rows)
     ahead = compiled(lambda s: s.astype(BF16), spec(512, 512))
     text = "argument 0, float32[512,512]: no result that is left has its shape and type"
-    said = [f.evidence for f in why.findings if f.cause == "donation-unused"]
-    assert said == [text] or (why.withheld and any(text in note for note in why.notes))
+    evidence = [f.evidence for f in why.findings if f.cause == "donation-unused"]
+    assert evidence == [text] or (why.withheld and any(text in note for note in why.notes))
     found = findings(replace(ahead, unused=(text,)))
     assert found[-1].title == "a donated argument isn't reused"
 

@@ -51,7 +51,7 @@ ENTRY %main (x: bf16[512,4096]) -> bf16[512,4096] {
   ROOT %y = bf16[512,4096]{1,0:S(1)} all-to-all(%x), replica_groups=[1,8]<=[8]
 }"""
     ahead = modelled_case(Program(text, "tpu"), Ceilings(rh.chip("v6e")), 1e-6)
-    found = next(each for each in findings(ahead) if each.cause == "communication")
+    found = next(f for f in findings(ahead) if f.cause == "communication")
     assert found.evidence.startswith("all-to-all of 4.19 MB")
 
 
@@ -134,7 +134,7 @@ def test_attention_in_calls_of_a_library(dtype: str, cause: str) -> None:
     text = with_cublas(plain)
     assert text.count("custom-call(") == 2
     found = findings(modelled_case(Program(text, "gpu"), H200))
-    by_cause = {each.cause: each for each in found if each.named}
+    by_cause = {finding.cause: finding for finding in found if finding.named}
     assert set(by_cause) == {cause}
     same = findings(modelled_case(Program(plain, "gpu"), H200))[0]
     assert by_cause[cause].seconds == pytest.approx(same.seconds, rel=1e-6)
@@ -161,8 +161,8 @@ ENTRY %main (x: bf16[4096,4096], w: f32[4096,4096]) -> f32[4096,4096] {
   ROOT %y = f32[4096,4096]{1,0} dot(%wide, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }
 """
-    for each in (text, with_cublas(text, batch="[]", left="1")):
-        by_cause = {one.cause: one for one in findings(modelled_case(Program(each, "gpu"), H200))}
+    for way in (text, with_cublas(text, batch="[]", left="1")):
+        by_cause = {f.cause: f for f in findings(modelled_case(Program(way, "gpu"), H200))}
         assert "float32" in by_cause, by_cause
         assert "wide" in by_cause["float32"].kernels
 

@@ -28,15 +28,15 @@ def clock(rung: str) -> float:
 
 
 def predicted(mesh: dict[str, int], **how: Any) -> training.TrainingStep:
-    place = network.topology("h200", 4, ceilings="reached")
+    chips = network.topology("h200", 4, ceilings="reached")
     model = replace(LLAMA_3_8B, layers=8, name="eight layers of Llama-3-8B")
-    return training.step(model, place, mesh, batch=16, seq=2048, **how)
+    return training.step(model, chips, mesh, batch=16, seq=2048, **how)
 
 
 def mean(rung: str, part: str) -> float:
     """Return a part of a step's time, of all devices' mean."""
     why = steps()[rung].why
-    return statistics.mean(getattr(each, part) for each in why.devices) if why else 0.0
+    return statistics.mean(getattr(device, part) for device in why.devices) if why else 0.0
 
 
 def test_every_rung_computes_the_first_one_s_loss() -> None:
@@ -63,9 +63,9 @@ def test_a_step_takes_longer_than_predicted_and_never_less_than_its_bound(
     rung: str, mesh: dict[str, int], how: dict[str, Any], share: float
 ) -> None:
     """The model's fp8 knows neither the head in bf16 nor the kernels that quantise."""
-    one = predicted(mesh, **how)
-    assert one.least_seconds < clock(rung)
-    assert one.seconds / clock(rung) == pytest.approx(share, abs=0.02)
+    step = predicted(mesh, **how)
+    assert step.least_seconds < clock(rung)
+    assert step.seconds / clock(rung) == pytest.approx(share, abs=0.02)
 
 
 def test_what_each_change_gained() -> None:
@@ -90,23 +90,23 @@ def test_exchanges_that_hide_leave_the_kernels_slower() -> None:
 
 def test_the_straggler_is_named_and_costs_what_it_does_besides() -> None:
     why = steps()["straggler"].why
-    (late,) = (each for each in why.findings if each.cause == "skew")
+    (late,) = (finding for finding in why.findings if finding.cause == "skew")
     assert 0.022 < late.seconds < 0.027
     assert late in why.findings[:2]
-    first, *others = sorted(why.devices, key=lambda each: each.number)
-    assert first.kernels > max(each.kernels for each in others) + 25e-3
+    first, *others = sorted(why.devices, key=lambda device: device.number)
+    assert first.kernels > max(device.kernels for device in others) + 25e-3
     assert first.waiting < 1e-3
-    assert all(0.022 < each.waiting < 0.027 for each in others)
+    assert all(0.022 < device.waiting < 0.027 for device in others)
     assert clock("straggler") - clock("all kept") == pytest.approx(20e-3, abs=2e-3)
 
 
 def test_pytorch_is_within_two_per_cent_with_settings_of_its_own() -> None:
-    theirs = {name: clock(name) for name in steps() if name.startswith("PyTorch")}
-    best = min(theirs, key=lambda name: theirs[name])
+    torch = {name: clock(name) for name in steps() if name.startswith("PyTorch")}
+    best = min(torch, key=lambda name: torch[name])
     assert best == "PyTorch, whole loss, gathered weights kept"
-    ours = min(clock(name) for name in ("all kept", "all kept, whole loss"))
-    assert theirs[best] / ours == pytest.approx(0.99, abs=0.01)
-    assert statistics.median(theirs.values()) > ours
+    jax = min(clock(name) for name in ("all kept", "all kept, whole loss"))
+    assert torch[best] / jax == pytest.approx(0.99, abs=0.01)
+    assert statistics.median(torch.values()) > jax
 
 
 def test_the_readme_s_table_is_the_record_s() -> None:
@@ -128,8 +128,8 @@ def test_in_order_the_last_device_works_and_the_first_one_waits() -> None:
     found = {step.rung: step.why for step in ladder.committed()["context"].steps}
     ordered, zigzag = found["gathered, in order"], found["ring, zigzag"]
     assert {found[f"{way}, in order"].findings[0].cause for way in ("gathered", "ring")} == {"skew"}
-    busy = [one.kernels for one in sorted(ordered.devices, key=lambda one: one.number)]
-    assert [one / busy[0] for one in busy] == pytest.approx([1, 3, 5, 7], rel=0.1)
+    busy = [d.kernels for d in sorted(ordered.devices, key=lambda d: d.number)]
+    assert [seconds / busy[0] for seconds in busy] == pytest.approx([1, 3, 5, 7], rel=0.1)
     assert 4 * busy[-1] / sum(busy) == pytest.approx(7 / 4, rel=0.04)
     assert ordered.wall / zigzag.wall == pytest.approx(1.63, abs=0.03)
     job = work.flash_attention(1, 131072, heads=32, head_dim=128, kv_heads=8, causal=True)
@@ -143,8 +143,8 @@ def test_a_busy_gpu_takes_more_than_an_idle_one() -> None:
     """No committed reading of joules is that of a neighbour that did nothing."""
     readings = [
         step.why.energy
-        for each in ladder.committed().values()
-        for step in each.steps
+        for rungs in ladder.committed().values()
+        for step in rungs.steps
         if step.why is not None and step.why.energy is not None
     ]
     assert len(readings) >= 7

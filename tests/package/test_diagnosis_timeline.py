@@ -15,24 +15,24 @@ def event(op: str, start: float, end: float, line: str = "1") -> Event:
     return Event(op, "jit_f", start, end, line)
 
 
-def of(events: list[Event], start: float = 0.0, end: float = 10.0) -> Shares:
+def shares_of(events: list[Event], start: float = 0.0, end: float = 10.0) -> Shares:
     ordered = sorted(events, key=lambda e: (e.start, -e.end))
     return shares(ordered, start, end, lambda e: e.op, lambda e: e.op.startswith("while"))
 
 
 def test_a_loop_has_what_its_kernels_leave() -> None:
-    parts = of([event("while", 1, 9), event("a", 2, 4), event("b", 4, 7)])
+    parts = shares_of([event("while", 1, 9), event("a", 2, 4), event("b", 4, 7)])
     assert parts.busy == pytest.approx({"while": 3, "a": 2, "b": 3})
     assert (parts.before, sum(parts.gaps), parts.after) == pytest.approx((1, 0, 1))
 
 
 def test_overlapping_streams_share_an_instant() -> None:
-    parts = of([event("a", 0, 6), event("copy", 2, 4, "2"), event("b", 6, 10)])
+    parts = shares_of([event("a", 0, 6), event("copy", 2, 4, "2"), event("b", 6, 10)])
     assert parts.busy == pytest.approx({"a": 5, "copy": 1, "b": 4})
 
 
 def test_gaps_are_told_apart() -> None:
-    parts = of([event("a", 1, 3), event("b", 4, 5), event("a", 7, 8)])
+    parts = shares_of([event("a", 1, 3), event("b", 4, 5), event("a", 7, 8)])
     assert (parts.before, parts.after) == pytest.approx((1, 2))
     assert parts.gaps == pytest.approx([1, 2])
 
@@ -49,7 +49,7 @@ def test_shares_always_add_up(seed: int) -> None:
             events.append(event(chance.choice(["a", "b", "while"]), start, at, line))
             if chance.random() < 0.5:
                 events.append(event("inner", start + 0.1 * (at - start), at, line))
-    parts = of(events)
+    parts = shares_of(events)
     seconds = [*parts.busy.values(), parts.before, *parts.gaps, parts.after]
     assert sum(seconds) == pytest.approx(10, abs=1e-9)
 

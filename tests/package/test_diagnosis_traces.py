@@ -62,7 +62,7 @@ def test_rows_of_a_trace_add_up_to_its_runs(scan: Explanation) -> None:
 
 def test_only_programs_that_ran_say_which_peaks_count(traces: Path) -> None:
     trace = read_trace(traces / "h200-scan.xplane.pb")
-    ran = {name: each for name, each in programs_in(trace).items() if "stacked" in name}
+    ran = {name: p for name, p in programs_in(trace).items() if "stacked" in name}
     text = ran["jit_stacked"].source.replace("bf16", "f32")
     other = {name: Program(text, "gpu") for name in ("jit_other", "jit_other(9)")}
     assert dtypes({**ran, **other}, trace) == ["bf16"]
@@ -234,11 +234,11 @@ def test_a_plain_trace_has_the_rows_of_a_live_run(
     plain = explain(tmp_path)
     live = explain(matmuls, x, ceilings=ROOF, queue=1, progress=False)
     assert "11 complete steps" in plain.notes[0]
-    ours, theirs = ({r.name: r for r in why.rows if r.kind == "kernel"} for why in (plain, live))
-    assert ours.keys() == theirs.keys()
-    for name, row in ours.items():
+    read, ran = ({r.name: r for r in why.rows if r.kind == "kernel"} for why in (plain, live))
+    assert read.keys() == ran.keys()
+    for name, row in read.items():
         for field in ("flops", "bytes", "source", "title", "launches"):
-            assert getattr(row, field) == getattr(theirs[name], field)
+            assert getattr(row, field) == getattr(ran[name], field)
     table = plain.compare(live)
     assert table.loc["the call", "before ms"] == pytest.approx(plain.wall * 1e3)
     assert table.iloc[:-1].sum()["after ms"] == pytest.approx(live.wall * 1e3)
@@ -257,5 +257,5 @@ def test_steps_that_are_found_have_the_seconds_of_marked_runs(traces: Path) -> N
         return {row.name: row.busy for row in rows if row.kind == "kernel"}
 
     in_calls, in_runs = seconds(found.runs), seconds(trace.runs)
-    assert {name: 3 * each for name, each in in_calls.items()} == pytest.approx(in_runs, rel=0.03)
+    assert {name: 3 * busy for name, busy in in_calls.items()} == pytest.approx(in_runs, rel=0.03)
     assert sum(in_calls.values()) * 3 == pytest.approx(sum(in_runs.values()), rel=0.01)

@@ -43,7 +43,7 @@ def test_no_measured_decode_step_beats_the_model_s() -> None:
     kept = files.decode()
     for row in kept["steps"]:
         way: dict[str, Any] = {"reached": True, "resident": True, "fusion": "epilogue"}
-        one = serving.step(models.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **way)
-        assert 1 < row["kernels of our own"] / one.seconds < 1.2
-        bare = one.but(reached=False, resident=False, floor=False)
-        assert bare.seconds < one.seconds
+        step = serving.step(models.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **way)
+        assert 1 < row["kernels of our own"] / step.seconds < 1.2
+        bare = step.but(reached=False, resident=False, floor=False)
+        assert bare.seconds < step.seconds

@@ -91,7 +91,7 @@ def test_what_is_awaited_is_the_last_call_s_result(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(jax, "block_until_ready", awaited.append)
     program.launch(2)
     program.wait()
-    assert [each is program.result for each in awaited] == [True]
+    assert [result is program.result for result in awaited] == [True]
 
 
 def test_the_callers_arrays_are_left_alone() -> None:

@@ -52,13 +52,13 @@ def test_ceilings_are_the_best_of_their_samples() -> None:
 
 
 def test_committed_records_can_be_read() -> None:
-    for name, each in measured.device_records().items():
-        assert each.complete, name
-        assert each.bandwidth > 0
-        assert each.peaks
-        assert each.command.startswith("python ")
-        assert "--out /" not in each.command
-        assert [sample.name for sample in each.samples if not sample.passes] == []
+    for name, kept in measured.device_records().items():
+        assert kept.complete, name
+        assert kept.bandwidth > 0
+        assert kept.peaks
+        assert kept.command.startswith("python ")
+        assert "--out /" not in kept.command
+        assert [sample.name for sample in kept.samples if not sample.passes] == []
 
 
 def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,8 @@ def rated(sample: Any, chip: chips.Chip, share: float) -> Any:
         seconds = sample.bytes / (share * chip.memory["hbm"].bandwidth.value)
     else:
         seconds = sample.flops / (share * chip.peak("bf16").value)  # also in fp32: bf16 products
-    one = replace(sample.passes[0], median=seconds, low=seconds, high=seconds)
-    return replace(sample, passes=(one, one))
+    timing = replace(sample.passes[0], median=seconds, low=seconds, high=seconds)
+    return replace(sample, passes=(timing, timing))
 
 
 def imitated(
@@ -69,11 +69,11 @@ def test_a_record_says_the_same_again_and_is_small(
 ) -> None:
     record = imitated(here)
     file = record.save(tmp_path / "mine.json")
-    again = readers.load(file)
-    assert again.text() == record.text()
-    assert again.explained.wall == pytest.approx(record.explained.wall, rel=1e-5)
-    assert len(again.explained.rows) == len(record.explained.rows)
-    assert readers.load(again.save(tmp_path / "again.json")) == again
+    kept = readers.load(file)
+    assert kept.text() == record.text()
+    assert kept.explained.wall == pytest.approx(record.explained.wall, rel=1e-5)
+    assert len(kept.explained.rows) == len(record.explained.rows)
+    assert readers.load(kept.save(tmp_path / "again.json")) == kept
     assert file.stat().st_size < 20_000
     table = record.table()
     assert float(table.loc["copy", "share, %"]) == pytest.approx(90)
@@ -96,8 +96,10 @@ def test_a_tpu_below_its_data_sheet_is_kept_and_one_above_is_refused_by_name(
 ) -> None:
     assert readers.problems(imitated(here, key, share=0.999, step=0.999)) == []
     fast = readers.problems(imitated(here, key, share=1.001))
-    assert [each.partition(":")[0] for each in fast] == [s.name for s in here.measured.samples]
-    assert all("more than the published" in each for each in fast)
+    assert [problem.partition(":")[0] for problem in fast] == [
+        s.name for s in here.measured.samples
+    ]
+    assert all("more than the published" in problem for problem in fast)
     [step] = readers.problems(imitated(here, key, step=1.12))
     assert step.startswith(f"{readers.STEP.name}: ")
 

@@ -129,10 +129,10 @@ def _widened(program: Program, kernel: str, part: Site, operand: int) -> str | N
     """Return the other kernel that widened an operand; "" if this one does, None if none does."""
     traced = origins(program, kernel, part.where, part.instruction.operands[operand])
     if part.operands[operand].dtype in _NARROW:
-        made = [origin.instruction for origin in traced]
+        sources = [origin.instruction for origin in traced]
         # TPUs' compiler narrows what float32 programs compute: that isn't the author's
-        own = any(map(_is_cast, made))
-        return "" if own or not made or made[-1].shape.dtype in _NARROW else None
+        own = any(map(_is_cast, sources))
+        return "" if own or not sources or sources[-1].shape.dtype in _NARROW else None
     found = first_of(traced, "convert", _FOLLOWED)
     if found is None or not _is_cast(found.instruction):  # a CPU's compiler widens on its own
         return None

@@ -167,18 +167,18 @@ def findings(case: Case) -> tuple[Finding, ...]:
         for claim in detect(case):
             seconds = claim.more
             for row, lost in claim.parts:
-                claimed = min(max(lost, 0.0), left[id(row)])
-                left[id(row)] -= claimed
-                seconds += claimed
+                taken = min(max(lost, 0.0), left[id(row)])
+                left[id(row)] -= taken
+                seconds += taken
             if seconds > 0:
                 key = claim.cause.key, _line(claim)
                 grouped.setdefault(key, []).append((claim, seconds))
-    made = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
-    kept = [finding for finding in made if finding.seconds >= LEAST_SHARE * case.wall]
+    claimed = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
+    kept = [finding for finding in claimed if finding.seconds >= LEAST_SHARE * case.wall]
     first: list[Finding] = []
     if not case.measured:  # what waits for the host takes a time that nothing here states
         waits = idle.HANDED.key
-        first = [replace(finding, share=0.0) for finding in made if finding.cause == waits]
+        first = [replace(finding, share=0.0) for finding in claimed if finding.cause == waits]
         first += _uncounted(case)
         kept = [finding for finding in kept if finding.cause != waits]
     if first:  # of a call that may take any time there are no shares

@@ -76,8 +76,8 @@ def _late(
     if row.launches > 1.05 * like.launches:
         text += f"; {row.title} runs {row.launches:,.3g} times there, {like.launches:,.3g} {where}"
     else:
-        there, here = (si(r.busy / max(r.launches, 1), "s") for r in (row, like))
-        text += f"; {row.title} takes {there} there and {here} {where}, launched as often"
+        launch, other_launch = (si(r.busy / max(r.launches, 1), "s") for r in (row, like))
+        text += f"; {row.title} takes {launch} there and {other_launch} {where}, launched as often"
     return text, row.source
 
 
