@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -16,6 +17,7 @@ from page_figures import EXPLAINED, ROOT, program, slow_step
 from roofline import readers, xla
 from roofline.diagnosis.findings import CAUSES
 from roofline.labs import riddle
+from roofline.xla.expected import worth_of_cycles
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
 from theme import INSTALLS
@@ -45,6 +47,8 @@ def numbers() -> dict[str, str]:
         "chip_count": str(len(rh.all_chips())),
         "chip_readers": _chip_readers(readers.kept()),
         "cause_table": _cause_table(),
+        "cycles_worth": worth_of_cycles().why,
+        **_compilers(),
     }
 
 
@@ -159,6 +163,26 @@ def _cause_table() -> str:
         for cause in CAUSES.values()
     ]
     return markdown(["What is wrong", "What to try", "Read"], rows)
+
+
+def _compilers() -> dict[str, str]:
+    """What XLA and Inductor made of the same programs on one GPU."""
+    record = json.loads((ROOT / "roofline/data/compared/compilers.json").read_text("utf-8"))
+    tensor = rh.nbytes(8192 * 8192, "bf16")
+    rows = [
+        [
+            f"`{program}`",
+            # both compilers add up partial sums in a further kernel, which moves next to nothing
+            str(sum(moved > tensor / 1000 for moved in made["xla"].values())),
+            str(sum("_per_" not in kernel for kernel in made["inductor"])),
+            f"{1e6 * made['xla_seconds']:,.0f}",
+            f"{1e6 * made['inductor_seconds']:,.0f}",
+        ]
+        for program, made in record["programs"].items()
+    ]
+    header = ["program", "kernels, XLA", "kernels, Inductor", "µs, XLA", "µs, Inductor"]
+    versions = f"JAX {record['jax']}, PyTorch {record['pytorch']}, Triton {record['triton']}"
+    return {"compilers_table": markdown(header, rows, 4), "compilers_versions": versions}
 
 
 def _ridges() -> dict[str, str]:

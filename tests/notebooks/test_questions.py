@@ -199,8 +199,6 @@ FOLLOWS = [
     ("first-triad", r"It is (\d+) times", 30, 300),
     ("first-batch", r"([\d.]+) times as long\. Both", 1.15, 1.25),
     ("wt-healthy", r"([\d.]+) ms, most of it .* miss their roofs by ([\d.]+) ms", 1.1, 100),
-    ("yf-bytes", r"([\d.]+) GB, between ([\d.]+)", 1.1, 10),
-    ("yf-bytes", r"([\d.]+) GB, between [\d.]+ and ([\d.]+):", 0, 0.9),
 ]
 
 

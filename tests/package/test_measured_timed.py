@@ -106,7 +106,7 @@ def test_eight_programs_leave_the_memory_idle_and_splits_fill_it(tokens: int) ->
     traffic = 2 * 2 * 8 * tokens * 128
     assert traffic / one < 0.35e12
     assert traffic / split > 3.3e12
-    if tokens == 131072:  # what chapter 17 says
+    if tokens == 131072:  # what the chapter on attention says
         assert round(one / split) == 13
 
 

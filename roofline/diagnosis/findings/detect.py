@@ -104,7 +104,7 @@ DEPENDS = _last(
     "a kernel is near its roof, and what bounds it depends",
     "time it on the chip: a note says what the program alone can't tell, the blocks that data "
     "choose or a peak that nobody publishes",
-    "notebooks/compiler-fusion",
+    "notebooks/cost-analysis",
 )
 CYCLES = _last(
     "slow-by-cycles",
