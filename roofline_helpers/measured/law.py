@@ -23,10 +23,10 @@ class NoData(RooflineError, LookupError):
     Examples
     --------
     >>> from roofline_helpers import typical, work
-    >>> typical(work.softmax(4096, 4096), "h100")
+    >>> typical(work.layernorm(4096, 4096), "h100")
     Traceback (most recent call last):
         ...
-    roofline_helpers.measured.law.NoData: no kernels like 'softmax' were measured. ...
+    roofline_helpers.measured.law.NoData: no kernels like 'layernorm' were measured. ...
     """
 
 

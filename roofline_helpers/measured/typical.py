@@ -10,9 +10,11 @@ import numpy as np
 
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common import records
 from roofline_helpers.common.checks import BadValue, UnknownName, single
 from roofline_helpers.common.show import si
 from roofline_helpers.measured.law import Law, NoData, laws, least
+from roofline_helpers.measured.record import load
 from roofline_helpers.measured.tables import TYPES, count, group, reduced
 from roofline_helpers.work import Work
 
@@ -28,6 +30,16 @@ SIZES = {
     "decode_mla": ("batch", "heads", "kv_len"),
     "grouped_matmul": ("tokens", "hidden", "inter", "local_experts", "top_k"),
 }
+STREAMS = {
+    "add": "add",
+    "gelu": "gelu",
+    "reduction": "row sums",
+    "rmsnorm": "RMSNorm",
+    "softmax": "softmax",
+}
+"""Kinds of kernels without a matmul, and what the records of small kernels call them."""
+COLUMNS = 4096
+"""Length of the rows of all of these."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,11 +139,17 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
     For each shape the fastest of up to three serving libraries counts. The shapes are a benchmark's
     grid, not those of real programs.
 
+    Of `add`, `gelu`, `reduction`, `rmsnorm` and `softmax` on an H100 and an H200, XLA's kernel and
+    PyTorch's were measured on rows of 4096 from 0.1 MB to 3 GB, with operands in memory. Their
+    times at this kernel's bytes are taken between the two nearest sizes, and `why` has those with
+    operands in the L2 too.
+
     Parameters
     ----------
     job : Work
         Of `work.matmul`, `flash_attention` (one query per sequence, or causal with as many
-        queries as keys), `latent_attention` or `grouped_matmul`, with numbers as sizes.
+        queries as keys), `latent_attention`, `grouped_matmul` or one of those five, with numbers
+        as sizes.
     chip : str or Chip
         A100, H100, H200, B200, B300, GB200, L40S or RTX PRO 6000.
     dtype : str, optional
@@ -144,25 +162,32 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
     Raises
     ------
     NoData
-        No kernels of this kind were measured, or fewer than 20 that are near.
+        No kernels of this kind were measured, or fewer than 20 that are near; none without a
+        matmul in this type, of these bytes, with such rows.
     UnknownName
         No such chip, or none of its kernels were measured; the message says which were.
 
-    Source: `aiconfigurator-core` 0.12.0, see `table`.
+    Source: `aiconfigurator-core` 0.12.0, see `table`; the five, our own records.
 
     Examples
     --------
-    >>> from roofline_helpers.work import matmul
+    >>> from roofline_helpers.work import matmul, softmax
     >>> good = typical(matmul(8192, 8192, 8192), "h100")
     >>> good.count >= 20, 0.6 < good.roof / good.quantile(0.5) < 0.9
     (True, True)
+    >>> typical(softmax(64, 4096), "h100")
+    2 measured kernels like it: median 3.25 µs (10% of the roof), best 2.93 µs (11%)
     """
     if not isinstance(job, Work):
         raise BadValue(f"a kernel must be a Work, got {job!r}")
+    on = chip_of(chip)
+    if job.kind in STREAMS:
+        return _stream(job, on)
     if job.kind not in SIZES:
         kinds = "matmul, flash_attention (decode or causal), latent_attention, grouped_matmul"
-        raise NoData(f"no kernels like {job.name!r} were measured. Measured: {kinds}")
-    on = chip_of(chip)
+        raise NoData(
+            f"no kernels like {job.name!r} were measured. Measured: {kinds}, {', '.join(STREAMS)}"
+        )
     named = dtype or dtype_in_tables(job)
     law = laws(job.kind, on, named)
     rows = group(job.kind, on.key, law.dtype)
@@ -186,6 +211,50 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
         "small activations often come from a cache"
     )
     return Typical(np.sort(times), float(max(least(job, on))), why)
+
+
+def _stream(job: Work, on: Chip) -> Typical:
+    """Return the times of a kernel without a matmul, as XLA's and PyTorch's were measured."""
+    name, size = STREAMS[job.kind], single("bytes", job.bytes)
+    columns = job.dims.get("columns", COLUMNS)
+    curves = _curves(name, job.dtype)
+    sizes = [n for curve in curves.get(on.key, {}).values() for n, _ in curve]
+    kernels = f"kernels like {job.name!r} in {job.dtype}"
+    if not sizes:
+        known = ", ".join(sorted(curves)) or "none in this type"
+        raise NoData(f"no {kernels} were measured on {on.name}. Measured: {known}")
+    if job.passes:
+        raise NoData(f"{kernels} were measured reading each operand once")
+    if not COLUMNS / OTHERWISE <= columns <= COLUMNS * OTHERWISE:
+        raise NoData(f"{kernels} were measured on rows of {COLUMNS}, not of {columns:g}")
+    if not min(sizes) <= size <= max(sizes):
+        span = f"{si(min(sizes), 'B')} to {si(max(sizes), 'B')}"
+        raise NoData(f"{kernels} were measured from {span}, not at {si(size, 'B')}")
+    times = {}
+    for how, curve in curves[on.key].items():
+        n, seconds = np.log(curve).T
+        times[how] = float(np.exp(np.interp(np.log(size), n, seconds)))
+    told = ", ".join(f"{source} {how} {si(t, 's')}" for (source, how), t in times.items())
+    why = f"{name} in {job.dtype} on {on.name} at these bytes, between measured sizes: {told}"
+    cold = [t for (_, how), t in times.items() if how == "cold"]
+    return Typical(np.sort(cold), float(max(least(job, on))), why)
+
+
+@functools.cache
+def _curves(name: str, dtype: str) -> dict[str, dict[tuple[str, str], list[tuple[float, float]]]]:
+    """Return (bytes, seconds) of a small kernel in a type by chip, and by source and cold or warm.
+
+    Cold is with operands from memory, warm with those that the L2 holds still there.
+    """
+    curves: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
+    for chip, file in records.files(records.committed("roofline_helpers", "timed")).items():
+        for sample in load(file).samples:
+            group, _, how = sample.group.partition(", ")
+            kind = sample.name.rsplit(" ", 3)[0]
+            if group == "small kernels" and (kind, sample.dtype) == (name, dtype):
+                point = sample.bytes, sample.seconds
+                curves.setdefault(chip, {}).setdefault((sample.source, how), []).append(point)
+    return curves
 
 
 def law_of(job: Work, chip: str | Chip) -> Law | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,8 @@ def _tensors(what: str, tensors: Any, letter: str, n: Number, dtype: Any) -> dic
 def _pointwise(op: str, n: Any, reads: Sequence[str], write: str, dtype: Any) -> Work:
     flops, special = COSTS[op]
     inputs = dict.fromkeys(reads, dtype)
-    return elementwise(n, inputs, {write: dtype}, flops, dtype, transcendentals=special, name=op)
+    job = elementwise(n, inputs, {write: dtype}, flops, dtype, transcendentals=special, name=op)
+    return replace(job, kind=op)
 
 
 def relu(n: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
@@ -205,6 +207,8 @@ def reduction(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: 
         writes={y: nbytes(rows, dtype)},
         vector_flops=rows * columns,
         dtype=dtype,
+        kind="reduction",
+        dims={"columns": columns},
     )
 
 
@@ -222,6 +226,8 @@ def _rowwise(
         vector_flops=n * flops + rows * flops_once,
         transcendentals=n * special + rows * special_once,
         dtype=dtype,
+        kind=op,
+        dims={"columns": columns},
     )
 
 
