@@ -10,11 +10,10 @@ import numpy as np
 
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common import records
 from roofline_helpers.common.checks import BadValue, UnknownName, single
 from roofline_helpers.common.show import si
 from roofline_helpers.measured.law import Law, NoData, laws, least
-from roofline_helpers.measured.record import load
+from roofline_helpers.measured.record import device_records
 from roofline_helpers.measured.tables import TYPES, count, group, reduced
 from roofline_helpers.work import Work
 
@@ -247,8 +246,8 @@ def _curves(name: str, dtype: str) -> dict[str, dict[tuple[str, str], list[tuple
     Cold is with operands from memory, warm with those that the L2 holds still there.
     """
     curves: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
-    for chip, file in records.files(records.committed("roofline_helpers", "timed")).items():
-        for sample in load(file).samples:
+    for chip, record in device_records("timed").items():
+        for sample in record.samples:
             group, _, how = sample.group.partition(", ")
             kind = sample.name.rsplit(" ", 3)[0]
             if group == "small kernels" and (kind, sample.dtype) == (name, dtype):
