@@ -33,8 +33,9 @@ Sources: A. Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783; 
 arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rotary embedding).
 """
 
+from roofline.serving.batches import best_batch, frontier
 from roofline.serving.setting import ROLES
 from roofline.serving.speculation import speculative
-from roofline.serving.steps import ServingStep, best_batch, frontier, step
+from roofline.serving.steps import ServingStep, step
 
 __all__ = ["ROLES", "step", "best_batch", "ServingStep", "frontier", "speculative"]

@@ -91,15 +91,6 @@ def _experts_read(s: ServingSetting) -> float:
     return s.model.expert_layers * read / s.widths / s.size("expert")
 
 
-def weight_bytes(s: ServingSetting) -> float:
-    """Return the bytes of weights on one device, without those of the norms."""
-    model = s.model
-    experts = model.expert_layers * model.expert_parameters() / s.size("expert")
-    total = model.mixing * width(s.projections) + model.dense * width(s.weights)
-    total += experts * width(s.experts) + model.vocabulary_parameters * width(s.vocabulary)
-    return total / s.widths
-
-
 # --- exchanges ------------------------------------------------------------------------------------
 
 

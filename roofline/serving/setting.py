@@ -214,10 +214,10 @@ class ServingSetting(Fields):
     def share(self) -> Decoder:
         """One chip's part of the model: heads and widths are split, d_model is not."""
         split = ("heads", "kv_heads", "d_ff", "vocabulary")
-        part = {name: getattr(self.model, name) // self.chips for name in split}
-        experts = self.model.experts
+        parts, experts = self.size("tensor"), self.model.experts
+        part = {name: getattr(self.model, name) // parts for name in split}
         if experts:
-            experts = replace(experts, d_ff=experts.d_ff // self.chips)
+            experts = replace(experts, d_ff=experts.d_ff // parts)
         return replace(self.model, **part, experts=experts)
 
     @property

@@ -1,10 +1,10 @@
-"""Steps: the kernels of a setting, their times, and the memory that they need."""
+"""A serving step: its kernels, its exchanges, and their times."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,8 +17,9 @@ from roofline.network import Axis, Topology
 from roofline.network.collectives import Transfer
 from roofline.network.measured import by_law
 from roofline.network.topology import topology_of
-from roofline.serving.groups import exchanges, groups, weight_bytes
-from roofline.serving.operations import Job, jobs, stored
+from roofline.serving.groups import exchanges, groups
+from roofline.serving.memory import ServingMemory, footprint
+from roofline.serving.operations import jobs
 from roofline.serving.setting import (
     ATTENTION,
     PHASES,
@@ -80,52 +81,6 @@ class StepKernel(Kernel):
         return self.launches * self.seconds
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """Bytes that a step needs at once, and that the chip has.
-
-    `activations` is the peak of live bytes during any kernel: those that it reads and writes, and
-    those that a later kernel needs; on a mesh it is left out. `reserve` is the runtime's own share.
-
-    Examples
-    --------
-    >>> one = step("llama-3-8b", "h100", batch=64, context=2048).memory
-    >>> one.fits, round(one.total / 1e9)
-    (True, 33)
-    """
-
-    weights: float
-    cache: float
-    activations: int
-    capacity: float
-    reserve: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """Bytes needed."""
-        return self.weights + self.per_batch
-
-    @property
-    def per_batch(self) -> float:
-        """Bytes that are proportional to the batch."""
-        return self.cache + self.activations
-
-    @property
-    def for_sequences(self) -> float:
-        """Bytes that weights and the runtime leave; negative: bytes missing."""
-        return self.capacity - self.reserve - self.weights
-
-    @property
-    def room(self) -> float:
-        """Bytes left over; negative: bytes missing."""
-        return self.for_sequences - self.per_batch
-
-    @property
-    def fits(self) -> bool:
-        """Whether the chip has that much."""
-        return self.room >= 0
-
-
 @dataclass(frozen=True, repr=False)
 class ServingStep(Facts):
     """One step: its kernels and what follows from them.
@@ -181,11 +136,6 @@ class ServingStep(Facts):
         return f"{listed}; {', '.join(same)} by {model.stored.says}" if same else listed
 
     @cached_property
-    def _jobs_off_chip(self) -> list[Job]:
-        """The kernels with all their traffic in memory, none on the chip."""
-        return jobs(replace(self.setting, resident=False))
-
-    @cached_property
     def kernels(self) -> tuple[StepKernel, ...]:
         """Each kernel once, as a `roofline.Kernel`, in the order of their first run.
 
@@ -217,17 +167,9 @@ class ServingStep(Facts):
         return any(kernel.law for kernel in self.kernels)
 
     @cached_property
-    def memory(self) -> Footprint:
-        """Bytes of `weights`, `cache` and `activations` against the `capacity` of one device.
-
-        `activations` is the peak of live bytes during any kernel (none on a mesh), `reserve` the
-        runtime's own share, `total` all that is needed, `room` the rest of the capacity.
-        """
-        s = self.setting
-        capacity = s.chip.memory["hbm"].capacity.value
-        weights = s.share.weights_bytes(s.weights, s.vocabulary) if s.by_kernel else weight_bytes(s)
-        alive = _peak_live_bytes([job.work for job in self._jobs_off_chip]) if s.by_kernel else 0
-        return Footprint(weights, s.cache_bytes, alive, capacity, s.reserve * capacity)
+    def memory(self) -> ServingMemory:
+        """Bytes per device – `weights`, `cache`, `activations`, their `total`, the `room` left."""
+        return footprint(self.setting)
 
     @property
     def fits(self) -> bool:
@@ -362,7 +304,7 @@ class ServingStep(Facts):
 
         Only memory limits it, not the context that the model was trained for.
         """
-        return _largest(lambda context: self.but(context=context).memory.room)
+        return largest(lambda context: self.but(context=context).memory.room)
 
     def fewest_chips(self) -> int:
         """Return the least number of chips, of `COUNTS`, on which it fits; 0 if none does."""
@@ -613,88 +555,7 @@ def _dense(decoder: Decoder) -> Decoder:
     return decoder
 
 
-def best_batch(
-    model: Decoder | str, hardware: Any, *, latency: float, **setting: Any
-) -> ServingStep | None:
-    """Return the step with the most tokens per second that fits and takes at most `latency`.
-
-    In decode that is the time between two tokens of a sequence, in prefill the time to the first
-    one. Each kernel's time grows by at most its share when the batch does, so tokens per second
-    never fall with it, and the largest batch allowed is the best.
-
-    Parameters
-    ----------
-    latency : float
-        Seconds.
-    **setting
-        Further arguments of `step`, without `batch`.
-
-    Returns
-    -------
-    ServingStep or None
-        None if batch 1 is too slow or does not fit.
-
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        As `step`; a latency that is not a positive number.
-
-    Examples
-    --------
-    >>> best_batch("llama-3-8b", "h100", latency=0.02, context=2048).setting.batch
-    184
-    """
-    if "batch" in setting:
-        raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")
-    limit = single("latency", latency)
-    single_batch = step(model, hardware, **setting)
-    most = single_batch.largest_batch()
-    batch = _largest(lambda n: limit - single_batch.but(batch=n).seconds, most)
-    return single_batch.but(batch=batch) if batch else None
-
-
-def frontier(
-    step: ServingStep, batches: Iterable[int], *, latency: float | None = None
-) -> list[ServingStep]:
-    """Return the steps on the frontier from the fastest to the most tokens per second.
-
-    Parameters
-    ----------
-    step : ServingStep
-        The step whose batch is varied.
-    batches : iterable of int
-        Batches to try.
-    latency : float, optional
-        Seconds that a step may take: a service's target.
-
-    Returns
-    -------
-    list of ServingStep
-        Those that fit and keep to the latency, each with more tokens per second than the one
-        before.
-
-    Raises
-    ------
-    BadType, BadValue
-        Not whole positive batches; not a positive number of seconds.
-
-    Examples
-    --------
-    >>> first = step("llama-3-8b", network.topology("v5e", "4x2"), batch=1)
-    >>> [step.setting.batch for step in frontier(first, [1, 8, 64])]
-    [1, 8, 64]
-    """
-    limit = math.inf if latency is None else single("latency", latency)
-    kept: list[ServingStep] = []
-    for batch in sorted({whole("batch", n) for n in batches}):
-        larger = step.but(batch=batch)
-        better = not kept or larger.tokens_per_second > kept[-1].tokens_per_second
-        if larger.fits and larger.time_per_token <= limit and better:
-            kept.append(larger)
-    return kept
-
-
-def _largest(room: Callable[[int], float], most: float = math.inf) -> int:
+def largest(room: Callable[[int], float], most: float = math.inf) -> int:
     """Return the largest whole number up to `most` that leaves room, 0 if 1 leaves none.
 
     Room must not grow with the number.
@@ -704,20 +565,3 @@ def _largest(room: Callable[[int], float], most: float = math.inf) -> int:
         high *= 2
     numbers = range(1, int(min(high, most + 1)))
     return bisect_left(numbers, True, key=lambda number: room(number) < 0)
-
-
-def _peak_live_bytes(jobs: list[Work]) -> int:
-    """Return the most bytes of activations that are alive during one of the kernels."""
-    bytes_of: dict[str, int] = {}
-    last: dict[str, int] = {}
-    first: dict[str, int] = {}
-    for i, job in enumerate(jobs):
-        for tensor, n in [*job.reads.items(), *job.writes.items()]:
-            if not stored(tensor):
-                bytes_of[tensor] = max(int(n), bytes_of.get(tensor, 0))
-                first.setdefault(tensor, i)
-                last[tensor] = i
-    return max(
-        sum(n for tensor, n in bytes_of.items() if first[tensor] <= i <= last[tensor])
-        for i in range(len(jobs))
-    )

@@ -1,0 +1,93 @@
+"""The batches at which a service is at its best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from roofline.serving.steps import ServingStep, largest, step
+from roofline_helpers.common.checks import BadType, single, whole
+from roofline_helpers.models import Decoder
+
+
+def best_batch(
+    model: Decoder | str, hardware: Any, *, latency: float, **setting: Any
+) -> ServingStep | None:
+    """Return the step with the most tokens per second that fits and takes at most `latency`.
+
+    In decode that is the time between two tokens of a sequence, in prefill the time to the first
+    one. Each kernel's time grows by at most its share when the batch does, so tokens per second
+    never fall with it, and the largest batch allowed is the best.
+
+    Parameters
+    ----------
+    latency : float
+        Seconds.
+    **setting
+        Further arguments of `step`, without `batch`.
+
+    Returns
+    -------
+    ServingStep or None
+        None if batch 1 is too slow or does not fit.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `step`; a latency that is not a positive number.
+
+    Examples
+    --------
+    >>> best_batch("llama-3-8b", "h100", latency=0.02, context=2048).setting.batch
+    184
+    """
+    if "batch" in setting:
+        raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")
+    limit = single("latency", latency)
+    single_batch = step(model, hardware, **setting)
+    most = single_batch.largest_batch()
+    batch = largest(lambda n: limit - single_batch.but(batch=n).seconds, most)
+    return single_batch.but(batch=batch) if batch else None
+
+
+def frontier(
+    step: ServingStep, batches: Iterable[int], *, latency: float | None = None
+) -> list[ServingStep]:
+    """Return the steps on the frontier from the fastest to the most tokens per second.
+
+    Parameters
+    ----------
+    step : ServingStep
+        The step whose batch is varied.
+    batches : iterable of int
+        Batches to try.
+    latency : float, optional
+        Seconds that a step may take: a service's target.
+
+    Returns
+    -------
+    list of ServingStep
+        Those that fit and keep to the latency, each with more tokens per second than the one
+        before.
+
+    Raises
+    ------
+    BadType, BadValue
+        Not whole positive batches; not a positive number of seconds.
+
+    Examples
+    --------
+    >>> from roofline import network
+    >>> first = step("llama-3-8b", network.topology("v5e", "4x2"), batch=1)
+    >>> [step.setting.batch for step in frontier(first, [1, 8, 64])]
+    [1, 8, 64]
+    """
+    limit = math.inf if latency is None else single("latency", latency)
+    kept: list[ServingStep] = []
+    for batch in sorted({whole("batch", n) for n in batches}):
+        larger = step.but(batch=batch)
+        better = not kept or larger.tokens_per_second > kept[-1].tokens_per_second
+        if larger.fits and larger.time_per_token <= limit and better:
+            kept.append(larger)
+    return kept
