@@ -49,10 +49,10 @@ def model(given: Any) -> Decoder:
     Raises
     ------
     UnknownName, BadType
-        No such model; the message gives the nearest and lists all. Not a name.
+        No such model; not a name.
     BadValue
-        No such file; or a configuration of an architecture that isn't read, or with a key that may
-        change its shape and isn't understood: the message names it.
+        No such file; an architecture that isn't read, or a key that may change its shape and isn't
+        understood: the message names it.
 
     Examples
     --------

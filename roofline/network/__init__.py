@@ -8,13 +8,9 @@ number of bytes on the busiest link; its time is ::
 
 where the latency counts each step once. With ``ceilings="published"`` rates and latencies are the
 vendor's, and the time is a lower bound. With ``ceilings="reached"`` they are from measured curves
-(`data/network.toml` names the rows), and the time is a prediction. `COLLECTIVES` has the functions
-by the names of collectives.
-
-What is left out
-    Contention with other traffic; the memory's own time; arithmetic of
-    reductions on TPUs; twisted tori; routing around failed links; in the published bound of a
-    switch, its latency, which nobody publishes.
+(`data/network.toml` names the rows), and the time is a prediction. Left out are contention with
+other traffic, the memory's own time, arithmetic of reductions on TPUs, twisted tori, and in the
+bound of a switch its latency, which nobody publishes.
 
 >>> slice_ = topology("v5p", "4x4x4")
 >>> gather = all_gather(2 * 1024 * 4096, slice_["x", "y", "z"])

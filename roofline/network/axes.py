@@ -93,19 +93,17 @@ class Axis:
         A closed row of neighbours, an open one, a switch between all of them, or one link between
         any two.
     network : str
-        Which of the chip's links it uses: axes of one network work side by side, each device over
-        links of its own.
+        Which of the chip's links it uses: axes of one network work side by side, each over links of
+        its own.
     protocols : tuple of Protocol
-        Ways to move bytes: each message uses the fastest. Their `rate` (byte/s, one way) is of
-        one link, but at a switch of all of a device's links together; `step` and `startup` are
-        seconds per step, and once to start.
+        Ways to move bytes, of which each message uses the fastest. Rates are of one link, one way,
+        but at a switch of all of a device's links together.
     stride : int
-        Links from one member to the next, where it is every stride-th device of a longer axis:
-        as many such groups share the links.
+        Links from one member to the next: as many such groups share the links.
     multicast : bool
         Whether the switch can copy and add.
     custom : mapping of int to tuples of Protocol
-        By number of devices, the measured all-reduces of a serving library (`all_reduce`).
+        By number of devices, the measured all-reduces of a serving library.
     whole : Axis, optional
         The axis that this is a part of.
 

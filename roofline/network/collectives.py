@@ -44,9 +44,8 @@ class Collective(Facts):
     """A collective on axes: its bytes and its time.
 
     Networks work as a pipeline, so the transfer is that of the slowest; their latencies add up.
-    `phases` are the parts of single networks: `network`, `axes`, `algorithm`, `link_bytes` on the
-    busiest link one way, the number of sequential `steps`, and the seconds of `latency` and
-    `transfer`.
+    `phases` are the parts of single networks: `network`, `axes`, `algorithm`, `link_bytes`,
+    `steps`, and the seconds of `latency` and `transfer`.
 
     Examples
     --------
@@ -106,11 +105,11 @@ class Collective(Facts):
 
 @dataclass(frozen=True)
 class Transfer:
-    """A collective of a step: its role, its count, and whether compute can hide it.
+    """A collective of a step: its role, its purpose, its count, and whether compute can hide it.
 
-    `hidden` is whether the next operation can start without it: weights can be gathered ahead and
-    gradients reduced later, but activations are needed at once. `least` are the collectives that
-    must be sent in any case, if the plan sends more: only they count in a bound.
+    It can if the next operation can start without it: weights are gathered ahead and gradients
+    reduced later, but activations are needed at once. `least` are the collectives that must be sent
+    in any case, if the plan sends more: only they count in a bound.
 
     Examples
     --------
@@ -138,9 +137,8 @@ def all_gather(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     """Return the time of an all-gather: every device ends with the whole of a sharded array.
 
     A ring of n sends each shard both ways round, in ⌊n/2⌋ steps and V (n−1)/2n bytes per link one
-    way; on a line of n, n−1 shards cross the last link. Several axes of a torus share the bytes, so
-    that a device receives V (1−1/N) over all its links at once. A device at a switch receives as
-    much over all its links.
+    way; on a line, n−1 shards cross the last link. Several axes of a torus share the bytes: a
+    device receives V (1−1/N) over all its links at once, as it does at a switch.
 
     Parameters
     ----------
@@ -191,14 +189,13 @@ def all_reduce(
 ) -> Collective:
     """Return the time of an all-reduce: arrays of all devices are added, each gets the sum.
 
-    "ring" is a reduce-scatter and an all-gather: twice the bytes and steps of either. "tree" sends
-    twice the array up and down a binary tree in 2 ⌈log₂ n⌉ steps: for costly steps, between hosts.
-    "one-shot" sends the whole array to every device in one step, (n−1) V bytes: for small arrays.
-    "two-shot" sends each device its shard of every array, then the sums to all: two steps, the
-    ring's bytes. With "nvls" (NVLink SHARP) the switch adds and copies, so that every device sends
-    and receives at least V once; NCCL's moves V (1+1/n). "custom" is the fastest measured kernel of
-    a serving library, which takes a fraction of NCCL's time for the small arrays of a decode step.
-    If none was measured, or none is faster, it is the usual algorithm.
+    "ring" is a reduce-scatter and an all-gather. "tree" sends twice the array up and down a binary
+    tree in 2 ⌈log₂ n⌉ steps: for costly steps, between hosts. "one-shot" sends the whole array to
+    every device in one step, (n−1) V bytes: for small arrays. "two-shot" sends each device its
+    shard of every array, then the sums to all: the ring's bytes in two steps. With "nvls" (NVLink
+    SHARP) the switch adds and copies, so that every device sends and receives at least V once;
+    NCCL's moves V (1+1/n). "custom" is the fastest measured kernel of a serving library, if one was
+    measured and is faster than the usual algorithm.
 
     Parameters
     ----------
@@ -207,8 +204,8 @@ def all_reduce(
     over
         As in `all_gather`; the same errors and sources.
     algorithm : {"ring", "tree", "one-shot", "two-shot", "nvls", "custom"}, optional
-        If not given the fastest of those that libraries choose among: "ring", between hosts
-        "tree", and "nvls" where the axis has multicast.
+        By default the fastest of those that libraries choose among: "ring", between hosts "tree",
+        and "nvls" where the axis has multicast.
 
     Examples
     --------
@@ -309,18 +306,6 @@ def permute(nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1) -> Colle
 def send(nbytes: Any, over: Axis) -> Collective:
     """Return the time to send an array to the next device of an axis, without other traffic.
 
-    Parameters
-    ----------
-    nbytes : float
-        Bytes.
-    over : Axis
-        One axis.
-
-    Raises
-    ------
-    BadType, BadValue
-        As `all_gather`.
-
     Examples
     --------
     >>> from roofline.network import topology
@@ -336,8 +321,9 @@ def send(nbytes: Any, over: Axis) -> Collective:
 def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     """Return lines in the size: the lowest at each size is the time of an all-reduce.
 
-    Each line is an algorithm and protocol, as seconds at size 0 and seconds per byte. Lines that
-    another one beats at every size are left out. Serving libraries' own kernels are included.
+    Each line is an algorithm and protocol, a serving library's own kernels among them, as seconds
+    at size 0 and seconds per byte; those that are never lowest are left out where another beats
+    them at every size.
 
     Parameters
     ----------
@@ -377,8 +363,6 @@ def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
 def distinct(devices: float, copies: float) -> float:
     """Return the expected number of distinct devices hit by k random copies: n (1 − (1 − 1/n)ᵏ).
 
-    For instance the number of chips that a token with k experts is sent to.
-
     Examples
     --------
     >>> round(distinct(4, 8), 2)
@@ -388,20 +372,11 @@ def distinct(devices: float, copies: float) -> float:
 
 
 def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective, ...]:
-    """Return the least traffic on each axis to send every device's array to `active` others.
+    """Return the least traffic on each axis to send every device's array to `active` random others.
 
-    A token is sent to its experts this way, which may be on any device: once to each other host or
-    slice that holds any of them, and from there once to each position along an axis.
-    `all_to_all` of `active` copies sends more.
-
-    Parameters
-    ----------
-    nbytes : float
-        Bytes of a device's array.
-    active : float
-        Number of random destinations.
-    over : axes
-        As in `all_gather`; the same errors.
+    A token is sent to its experts this way: once to each other host or slice that holds any of
+    them, and from there once to each position along an axis. `all_to_all` of `active` copies sends
+    more.
 
     Examples
     --------
@@ -429,11 +404,6 @@ def least_busy(transfers: Iterable[Transfer]) -> float:
 
     Phases share their links, and one with several axes may leave some of them to others. That is a
     linear program; the bound is from its dual, with each phase's links as weights in turn.
-
-    Parameters
-    ----------
-    transfers : iterable of Transfer
-        Gathers and reductions, which may take any of their links.
 
     Examples
     --------

@@ -101,15 +101,9 @@ class Topology(Facts):
         Parameters
         ----------
         axes : mapping of str to int or to names
-            Size of each logical axis, outermost first; or the network's axes that it runs over
-            (names, or an `Axis` and its parts), for all of them. Sizes are laid out from the last
-            to the first, so that the last has the fastest links: inside a slice or a host as far
-            as it goes, on whole axes where sizes allow it, else on the tile with the most links.
-
-        Returns
-        -------
-        dict of str to tuple of Axis
-            Axes for the collectives.
+            Size of each logical axis, outermost first, laid out from the last, so that it has the
+            fastest links: on whole axes where sizes allow it, else on the tile with the most links.
+            Or the network's axes that each runs over (names, or an `Axis` and its parts).
 
         Raises
         ------
@@ -145,16 +139,9 @@ class Topology(Facts):
     ) -> dict[str, tuple[Axis, ...]]:
         """Return the axes of each role of a mesh that uses every member.
 
-        Parameters
-        ----------
-        mesh : mapping of str to int or to axes
-            As `mesh` takes it, with roles as names.
-        roles : sequence of str
-            All roles, from the slowest links to the fastest.
-        most : mapping of str to (int, str)
-            The most parts into which each role can split the model, and the name of the parts.
-        model : str
-            Its name, for the error.
+        `mesh` is as `Topology.mesh` takes it, with roles as names; `roles` are all of them, from
+        the slowest links to the fastest. `most` has the most parts into which each can split the
+        `model`, and the name of the parts.
 
         Raises
         ------
@@ -193,20 +180,18 @@ def topology(
         As `roofline_helpers.chip` takes it, or the cloud's name of a slice: "v5p-64" is a 2x4x4.
     shape : str, int or sequence of int, optional
         A TPU slice as "4x4x4", or as a number of chips in the vendor's usual shape. For GPUs their
-        number: more than one host has are spread evenly over several. By default a whole pod or
-        host.
+        number, spread evenly over several hosts if one has fewer. By default a whole pod or host.
     slices : int
         Slices, or hosts, of that shape, joined by the data-centre network.
     ceilings : {"published", "reached"}
-        The vendor's rates, or those of measured curves (`data/network.toml`). Unmeasured networks
-        keep the published rates.
+        The vendor's rates, or those of measured curves. Unmeasured networks keep the published
+        rates.
     multicast : bool, optional
         Whether a switch that can copy and add does so. By default yes for "published", as a bound
         must assume, and no for "reached".
     cores : bool
         Whether members are JAX devices, of which a v7x chip is two: adds an axis "core" of the two,
-        and halves their shares of links. The link between the two has no published rate, so it
-        takes no time.
+        which takes no time since its rate isn't published, and halves their shares of links.
 
     Raises
     ------

@@ -16,21 +16,15 @@ def best_batch(
 ) -> ServingStep | None:
     """Return the step with the most tokens per second that fits and takes at most `latency`.
 
-    In decode that is the time between two tokens of a sequence, in prefill the time to the first
-    one. Each kernel's time grows by at most its share when the batch does, so tokens per second
-    never fall with it, and the largest batch allowed is the best.
+    That is the largest batch allowed: each kernel's time grows by at most its share when the batch
+    does, so tokens per second never fall with it. None if batch 1 is too slow or doesn't fit.
 
     Parameters
     ----------
     latency : float
-        Seconds.
+        Seconds: between two tokens of a sequence in decode, to the first one in prefill.
     **setting
         Further arguments of `step`, without `batch`.
-
-    Returns
-    -------
-    ServingStep or None
-        None if batch 1 is too slow or does not fit.
 
     Raises
     ------
@@ -56,6 +50,8 @@ def frontier(
 ) -> list[ServingStep]:
     """Return the steps on the frontier from the fastest to the most tokens per second.
 
+    They fit, and each has more tokens per second than the one before.
+
     Parameters
     ----------
     step : ServingStep
@@ -63,13 +59,7 @@ def frontier(
     batches : iterable of int
         Batches to try.
     latency : float, optional
-        Seconds that a step may take: a service's target.
-
-    Returns
-    -------
-    list of ServingStep
-        Those that fit and keep to the latency, each with more tokens per second than the one
-        before.
+        Seconds that a token may take: a service's target.
 
     Raises
     ------

@@ -1,10 +1,8 @@
-"""A step on a mesh: groups of kernels of one device, its weights, and its exchanges.
+"""A step on a mesh: groups of kernels of one device, and its exchanges.
 
-A coarser count than that of single kernels: whole groups of matmuls, without norms and residuals,
-for every kind of decoder in `models` and for meshes. The axes "tensor", "context" and "batch"
-together split every matrix. They differ in how they split the cache: "tensor" splits its KV heads,
-"context" its positions (context parallelism), and "batch" its sequences. Experts are split over
-"expert", which splits the sequences of everything else, and "data" are whole replicas.
+"tensor", "context" and "batch" together split every matrix, and the cache by KV heads, by positions
+and by sequences. Experts are split over "expert", which splits the sequences of everything else;
+"data" are whole replicas.
 
 Sources: R. Pope et al., "Efficiently Scaling Transformer Inference", arXiv:2211.05102, section 3.3
 (the cache split by sequences); N. Bhatia et al., "Helix Parallelism", arXiv:2507.07120 (by

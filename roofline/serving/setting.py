@@ -19,7 +19,8 @@ from roofline_helpers.models.layers import Mixer
 PHASES = ("decode", "prefill")
 ATTENTION = ("naive", "flash")
 ROLES = ("data", "expert", "batch", "context", "tensor")
-"""The roles of mesh axes, from the slowest links to the fastest."""
+"""The roles of mesh axes, from the slowest links to the fastest: whole replicas; experts; and over
+which every matrix is split, sequences, positions and KV heads of the cache."""
 
 NARROW = ("fp8", "int8", "int4")
 """Types that weights and cache may have instead of the chip's 16-bit one, on any chip."""

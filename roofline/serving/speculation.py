@@ -39,13 +39,12 @@ def speculative(
     Parameters
     ----------
     target, draft : ServingStep
-        Decode steps of one batch and context. The draft can be a small model or, as in EAGLE and
-        multi-token prediction, one more layer on the target's activations.
+        Decode steps of one batch. The draft can be a small model or, as in EAGLE and multi-token
+        prediction, one more layer on the target's activations.
     draft_tokens : int
         L, the steps of the draft model in a round.
     acceptance : float
-        α, from 0 to 1: the share of draft tokens that the target accepts. A round of L yields
-        (1 − αᴸ⁺¹) / (1 − α).
+        α, from 0 to 1: the share of draft tokens that the target accepts.
 
     Raises
     ------

@@ -356,88 +356,71 @@ def step(
     reserve: float = 0.0,
     chips: int = 1,
 ) -> ServingStep:
-    """Return one step of serving a model, counted by kernel on a chip, by group on a topology.
-
-    On a chip, or on several `chips` of one host, every kernel of the fusion strategy is counted. On
-    a topology the kernels of each kind are one group, without norms, residuals and floors; every
-    kind of model can be laid out on a mesh.
+    """Return one step of serving a model, by kernel on a chip, by group of kernels on a topology.
 
     Parameters
     ----------
     model : Decoder or str
-        As in `roofline_helpers.models.model`. If counted by kernel, it must have grouped queries
-        over the whole context, and a feed-forward that is dense or has experts in each layer. The
-        experts read are those that the step's tokens choose at random.
+        As `roofline.model` takes it. By kernel it must have grouped queries over the whole context,
+        and a feed-forward that is dense or has experts in each layer.
     hardware : str, Chip, jax.Device or Topology
-        A chip as `roofline_helpers.chip` takes it; or devices of `network.topology`, whose
-        ceilings are those of compute and memory too. A slice may be given by its cloud name, as
-        "v5p-64".
+        A chip as `roofline_helpers.chip` takes it; or a topology, also by a slice's cloud name as
+        "v5p-64", whose ceilings are those of compute and memory too.
     mesh : mapping of str to int or axes, optional
-        Devices of the topology for each of `ROLES`; if not given, the fastest layout that fits.
+        Devices of the topology for each of `ROLES`; by default the fastest layout that fits.
     phase : {"decode", "prefill"}
         `new` tokens per sequence, or whole prompts.
     batch : int
-        Sequences, those of all replicas.
+        Sequences of all replicas.
     context : int
-        Tokens of each sequence in the cache, including those of this step: the number of keys that
-        a decode step's new token sees, or the length of the prompts.
+        Tokens of each sequence, those of this step included.
     new : int
         Tokens that a decode step adds to each sequence: more than one to verify drafts.
     weights, vocabulary, cache : str or data type, optional
-        Of the layers' weights, of embedding and LM head, of the cache: the chip's 16-bit type (the
-        default), fp8, int8, int4, fp4, or a type with a scale for each block (mxfp8, mxfp4, nvfp4).
-        Of a model that was read from a configuration, the default is what that says.
+        Of the layers' weights, of embedding and LM head, of the cache: fp8, int8, int4, fp4, or
+        with a scale for each block mxfp8, mxfp4, nvfp4. By default what the model's configuration
+        says, else the chip's 16-bit type.
     experts, projections : str or data type, optional
-        Of the weights of experts, and of the matrices around attention, if they differ from
-        `weights`.
+        Of experts, and of the matrices around attention, where they differ from `weights`.
     activations : str or data type, optional
-        Type in which activations enter the layers' matmuls: the chip's 16-bit type (the default),
-        or fp8, int8 or fp4 with weights of that type, on a chip that has such a peak. They are
-        quantised in the step, with static scales.
+        In which the layers' matmuls compute: the chip's 16-bit type (the default), or fp8, int8 or
+        fp4 with weights of that type, quantised in the step with static scales.
     fusion : {"none", "pointwise", "epilogue"}
-        "none": each operation is a kernel, as in eager mode. "pointwise": elementwise and row
-        operations are fused with each other, but not with matmuls, as XLA and Inductor do around
-        library calls. "epilogue": operations on a matmul's output tile (RoPE, SwiGLU, residuals)
-        are fused into its kernel; a norm needs whole rows and stays a kernel of its own.
+        "none": each operation is a kernel. "pointwise": elementwise and row operations are fused
+        with each other, as XLA and Inductor do around library calls. "epilogue": operations on a
+        matmul's output tile (RoPE, SwiGLU, residuals) are fused into it.
     attention : {"naive", "flash"}
-        Three kernels with the scores in memory, or one. In prefill, the one skips masked pairs; the
-        three compute all.
+        Three kernels with the scores in memory, or one, which in prefill skips masked pairs.
     reached : bool
-        Whether to use measured ceilings of the chip instead of published ones (`Chip.roofline`).
+        Whether to use measured ceilings of the chip instead of published ones.
     law : bool
-        Whether matmuls, attention and all-reduces take the time of the law fitted to measured
-        kernels (`evidence.laws`), on GPUs that have one. Other kernels keep their roof. This is
-        nearer to measured decode steps; a long prefill runs at a lower clock than those kernels
-        did.
+        Whether matmuls, attention and all-reduces take the laws of measured kernels
+        (`roofline_helpers.measured.laws`), on GPUs that have them. A long prefill runs at a lower
+        clock than those kernels did.
     floor : bool
         Whether each launch costs at least the chip's floor, if it is known.
     resident : bool
-        Whether activations that fit on the chip between two kernels stay there
-        (`work.resident`, in the chip's largest level). Otherwise all of them travel.
+        Whether activations that fit on the chip between two kernels stay there (`work.resident`).
     reserve : float
-        Share of the memory, from 0 to below 1, that the runtime needs for itself. vLLM's default is
-        0.08 (``gpu_memory_utilization=0.92`` in November 2026, commit 002f10e0), and was 0.1.
+        The runtime's share of the memory, from 0 to below 1. vLLM's default is 0.08
+        (``gpu_memory_utilization=0.92`` in November 2026, commit 002f10e0), and was 0.1.
     chips : int
-        Number of chips that share the model by tensor parallelism, over the links of one host or
-        slice: each has a part of all heads and widths, and an exposed all-reduce
-        (`network.all_reduce`) follows attention and feed-forward.
+        Chips of one host that share the model by tensor parallelism, with an exposed all-reduce
+        after attention and feed-forward.
 
     Raises
     ------
     UnknownName
-        No such chip, type, phase, role, strategy; activations in a type that the chip has no peak
-        for; several chips whose links are not known.
+        No such chip, type, phase, role, strategy; no peak for activations; links that aren't known.
     BadType, BadValue
-        Not a model; not a whole positive number; narrow activations with other weights; chips that
-        don't divide the model's KV heads, or are more than a host has; a mesh that isn't the
-        topology's, or that splits more heads or experts than there are; on a topology, an argument
-        for single kernels.
+        Not a model; not a whole positive number; narrow activations with other weights; chips or a
+        mesh that can't split the model, or aren't the topology's; on a topology, an argument for
+        single kernels.
 
     Examples
     --------
-    >>> from roofline_helpers.models import LLAMA_3_8B
-    >>> one = step(LLAMA_3_8B, "h100", batch=64, context=2048)
-    >>> f"{one.tokens_per_second:.0f} tokens/s, {one.seconds * 1e3:.1f} ms, {one.fits}"
+    >>> decode = step("llama-3-8b", "h100", batch=64, context=2048)
+    >>> f"{decode.tokens_per_second:.0f} tokens/s, {decode.seconds * 1e3:.1f} ms, {decode.fits}"
     '6324 tokens/s, 10.1 ms, True'
 
     Four chips for a model too large for one:

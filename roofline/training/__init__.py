@@ -1,25 +1,22 @@
 """One step of training a decoder on a mesh of chips: FLOPs, bytes, memory, exchanges, seconds.
 
 What is counted
-    Forward and backward matmuls of every weight (2 and 4 FLOPs per weight and token), attention
-    by the causal mask, and recomputation; for mixtures of experts also padding rows and one-hot
-    dispatch, if a recipe has them (`training.mixture`). A pass over activations for norms,
-    residuals, rotary embedding and the gate; one over weights, gradients and moments for the
-    optimiser. Each exchange of the mesh, on its links.
+    Forward and backward matmuls of every weight (2 and 4 FLOPs per weight and token), attention by
+    the causal mask, recomputation, and of mixtures of experts padding rows and one-hot dispatch
+    where a recipe has them. A pass over activations for norms, residuals, rotary embedding and the
+    gate; one over weights, gradients and moments. Each exchange of the mesh, on its links.
 Three times
-    `TrainingStep.least_seconds` is a bound at the topology's ceilings, published or reached:
-    compute, memory and each network overlap perfectly, and the slowest decides. `serial`: nothing
-    overlaps. `seconds` is the prediction in between: compute hides an exchange that nothing waits
-    for (weights gathered ahead, gradients reduced later), but not one that the next operation
+    `least_seconds` is a bound: compute, memory and each network overlap perfectly. `serial`:
+    nothing overlaps. `seconds` is the prediction in between: compute hides an exchange that nothing
+    waits for (weights gathered ahead, gradients reduced later), but not one that the next operation
     needs (tensor and expert parallelism), and passes over memory follow the matmuls.
-What is left out
-    The input pipeline, activations offloaded to the host, padding, the launch of kernels, and a
-    compiler's splitting of exchanges to hide them. For mixtures of experts, the cost of sorting
-    tokens, of small matmuls and of imbalance: steps that sort take about twice the predicted time
-    (`roofline.validation`).
+Not counted
+    The input pipeline, activations offloaded to the host, launches, and a compiler's splitting of
+    exchanges. For mixtures of experts, sorting tokens, small matmuls and imbalance: steps that sort
+    take about twice the predicted time (`roofline.validation`).
 Words
     **MFU** is the model's FLOPs over seconds and published peak, with only the unmasked half of
-    attention. `model_flops(causal="whole")` counts all of it, as pages before 2025 often do.
+    attention; `model_flops(causal="whole")` counts all of it, as pages before 2025 often do.
 
 >>> from roofline import network
 >>> cube = network.topology("v7x", "4x4x4")

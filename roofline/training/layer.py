@@ -86,7 +86,6 @@ def layer(
     Parameters
     ----------
     topology : Topology
-        With its ceilings.
     mesh : mapping of str to axes
         `Topology.mesh` of `CUTS`.
     tokens : float

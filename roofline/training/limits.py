@@ -17,14 +17,13 @@ def least_tokens(topology: Topology, over: Axis | Iterable[Axis], *, dtype: Any 
     """Return the fewest tokens per chip at which compute hides data-parallel exchanges.
 
     While a weight is gathered, or its gradient reduced, it is multiplied with t tokens: 2 t FLOPs
-    per element. So t is C / W for 2-byte weights, with the peak C and the byte/s W of a gather. It
-    is the same for whole and for sharded weights. In a mixture of experts all E experts are
-    gathered but a token uses only k of them, so t is E / k times as large.
+    per element. So t is C / W for 2-byte weights, with the peak C and the byte/s W of a gather. In
+    a mixture of experts all E experts are gathered but a token uses only k, so t is E / k times as
+    large.
 
     Parameters
     ----------
     topology : Topology
-        With its ceilings.
     over : Axis or axes
         Axes over which the batch is split.
     dtype : str or data type
@@ -79,13 +78,7 @@ def most_tensor(
 def largest_tensor(topology: Topology, d_ff: float) -> int:
     """Return the largest power-of-two group that stays within `most_tensor` on its own links.
 
-    Groups are 2, 4, 8, … neighbours as `Topology.mesh` lays them out. The answer is the largest
-    whose `most_tensor` is at least its own size; 1 if there is none.
-
-    Parameters
-    ----------
-    topology, d_ff
-        As in `most_tensor`; the same errors and source.
+    Groups are neighbours as `Topology.mesh` lays them out; 1 if there is none.
 
     Examples
     --------
@@ -118,16 +111,14 @@ def least_width(
     Parameters
     ----------
     topology, dtype
-        As in `least_tokens`; the same errors.
+        As in `least_tokens`; the same errors and source.
     over : Axis or axes
         Axes over which experts are spread, with tokens evenly among them.
     matrices : int
         M: 3 for experts with a gate, 2 without.
     active : float, optional
-        Experts per token. If given, a token is sent once to each chip that holds any of them, on
-        average n (1 − (1 − 1/n)ᵏ) chips; otherwise once for each expert.
-
-    Source: as `least_tokens`, with the bytes of `network.all_to_all`.
+        Experts per token. If given, a token is sent once to each chip that holds any of them
+        (`network.distinct`), otherwise once for each expert.
 
     Examples
     --------

@@ -52,8 +52,8 @@ dimension leave part of it idle."""
 class TrainingStep(Facts):
     """One step of training. Numbers are for the whole mesh unless they say "per device".
 
-    `setting` holds the arguments of `step` by name, with defaults filled in, `tokens` of the whole
-    batch, and ``size("fsdp")``, the number of devices along a role.
+    `setting` holds the arguments of `step` with defaults filled in, `tokens` of the whole batch,
+    and ``size("fsdp")``, the number of devices along a role.
 
     Examples
     --------
@@ -124,24 +124,18 @@ class TrainingStep(Facts):
     def exchanges(self) -> tuple[Transfer, ...]:
         """Every exchange – each has `role`, `purpose`, `count` and `collective`.
 
-        `hidden` is whether compute can hide it, `seconds` is the time of all `count` of them.
+        `hidden` is whether compute can hide it, `seconds` those of all `count` of them.
         """
         return exchanges(self.setting)
 
     @cached_property
     def memory(self) -> TrainingMemory:
-        """Bytes per device – `weights`, `gradients`, `moments`, `activations`, and their `total`.
-
-        Left out: a layer's working set, gathered weights in flight, the runtime's own.
-        """
+        """Bytes per device – weights, gradients, moments, activations, and their `total`."""
         return footprint(self.setting)
 
     @property
     def fits(self) -> bool:
-        """Whether weights, gradients, moments and saved activations fit on a device.
-
-        As the setting says it: `memory.unless` has what published recipes do if it is False.
-        """
+        """Whether they fit; if not, `memory.unless` has what published recipes do."""
         return self.memory.fits
 
     # --- seconds ------------------------------------------------------------------------------
@@ -334,21 +328,21 @@ def step(
     Parameters
     ----------
     model : Decoder or str
-        As in `roofline_helpers.models.model`.
+        As `roofline.model` takes it.
     hardware : Topology or str
-        From `network.topology`, or the cloud name of a slice, as "v5p-64". Its ceilings, published
-        or reached, also apply to compute and memory.
+        From `network.topology`, or the cloud name of a slice, as "v5p-64". Its ceilings also apply
+        to compute and memory.
     mesh : mapping of str to int or axes
-        Devices for each role, laid on the network with the widths on the fastest links; or the
-        network's axes for each. From the slowest links to the fastest the roles are "data" (batch
-        with whole weights), "pipeline" (layers), "fsdp" (batch with sharded weights), "expert",
-        "context" (positions of a sequence) and "tensor" (widths). All members are used.
+        Devices for each role, with the widths on the fastest links; or the network's axes for each.
+        From the slowest links to the fastest the roles are "data" (batch with whole weights),
+        "pipeline" (layers), "fsdp" (batch with sharded weights), "expert", "context" (positions of
+        a sequence) and "tensor" (widths). All members are used.
     batch, seq : int
         Sequences of the whole step, and tokens of each.
     dtype : str or data type
-        Type of the weights' matmuls and all-gathers. Attention computes in 16 bits.
+        Of the weights' matmuls and all-gathers. Attention computes in 16 bits.
     weights, moments : str or data type
-        Types in each device's memory. Gradients are kept in fp32 and reduced in bf16.
+        In each device's memory. Gradients are kept in fp32 and reduced in bf16.
     recompute : str or sequence of str
         "none", "attention" or "full"; or the matmuls that the backward pass recomputes: "qkv",
         "attention", "output", "up" (gate and up, also of experts) and "down".
@@ -357,18 +351,16 @@ def step(
     interleave : int
         Groups of layers per stage, for an interleaved pipeline.
     sharded : sequence of str
-        The roles among "fsdp" and "context" over which weights are sharded. Over the others weights
+        The roles among "fsdp" and "context" over which weights are sharded. Over the others they
         are replicated, and their gradients all-reduced.
     capacity : float, optional
-        Expert capacity factor, for one-hot dispatch: rows of each expert over its even share. By
-        default each expert has as many rows as tokens are sent to it.
+        Expert capacity factor, for one-hot dispatch: rows of each expert over its even share.
     tile : int, optional
-        Tile rows of a grouped matmul over sorted tokens without padding: a tile with rows of two
-        experts is computed for both.
+        Tile rows of a grouped matmul over sorted tokens: a tile with rows of two experts is
+        computed for both.
     law : bool
-        Whether matmuls, and exchanges within a host, take the times of the laws fitted to measured
-        kernels (`evidence.laws`), on GPUs whose matmuls and attention have one. `least_seconds`
-        doesn't change.
+        Whether matmuls, and exchanges within a host, take the laws of measured kernels
+        (`roofline_helpers.measured.laws`), on GPUs that have them. `least_seconds` doesn't change.
 
     Raises
     ------

@@ -78,14 +78,13 @@ def worst() -> tuple[PublishedStep | PublishedDecode, ...]:
 def scoreboard(*, law: bool = False) -> pandas.DataFrame:
     """Return every published step with its predictions: one row each.
 
-    "bound s" is the least time at published ceilings. "predicted s" is the prediction at reached
+    "bound s" is the least time at published ceilings, "predicted s" the prediction at reached
     ceilings, or with `law` by the laws of measured kernels on GPUs that have them, and "error" is
-    predicted over published time, minus 1. "compiled s" is the time of XLA's own program of the
-    step, missing if none was compiled. "MFU" counts only unmasked pairs of attention, even if the
-    page counts all. "rule of thumb s" is the simple estimate that a prediction has to beat: 6 N D
-    FLOPs at half of the peak for training, all weights at half of the memory's bandwidth for
-    decoding. "mlsysim s" is the prediction of another such model for training steps, with its own
-    defaults; missing if it doesn't support the split.
+    predicted over published time, minus 1. "compiled s" is the time of XLA's own program, where one
+    was compiled. "MFU" counts only unmasked pairs of attention. "rule of thumb s" is the simple
+    estimate that a prediction has to beat: 6 N D FLOPs at half of the peak for training, all
+    weights at half of the memory's bandwidth for decoding. "mlsysim s" is the prediction of another
+    such model, with its own defaults, where it supports the split.
 
     Examples
     --------

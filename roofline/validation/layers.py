@@ -82,16 +82,14 @@ def _parts(split: str, count: int) -> dict[str, int]:
 def layers() -> pandas.DataFrame:
     """Return every measured layer over several devices with its predicted time: one row each.
 
-    A feed-forward of two matmuls, and a decoder's layer, in bf16. If widths are split, every device
-    multiplies with its part and an all-reduce adds the results; sharded weights are gathered before
-    their matmul. Columns: "device", "devices", "layer", "tokens", "way", "variant" (empty, or
-    "arithmetic alone", "exchanges alone", "latency hiding"), "measured ms", "arithmetic ms",
-    "exchanges ms", "predicted ms" and "error" (predicted over measured, minus 1).
+    A feed-forward of two matmuls, and a decoder's layer, in bf16. If widths are split, an
+    all-reduce adds the results; sharded weights are gathered before their matmul. "variant" is
+    empty, or "arithmetic alone", "exchanges alone", "latency hiding"; "error" is predicted over
+    measured, minus 1.
 
-    Predictions are at reached ceilings: matmuls, attention and the passes over memory between them
-    run one after another, then the exchanges one by one, since nothing is hidden; XLA's latency
-    hiding changes little. The error is large for parts alone under about 130 µs, since calling a
-    program over several devices takes longer.
+    Predictions are at reached ceilings, without overlap: XLA's latency hiding changes little. The
+    error is large for parts alone under about 130 µs, since calling a program over several devices
+    takes longer.
 
     Examples
     --------

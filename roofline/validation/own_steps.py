@@ -46,28 +46,22 @@ FEWEST = 10
 def predict(path: str | Path) -> pandas.DataFrame:
     """Return the predictions for the steps in a file: one row each.
 
-    A file is TOML, with the blocks ``[[row]]`` of `data/published`. A row has "chip", "shape"
-    (number of GPUs, or a slice such as 4x4), "model" (a name, or the path of a configuration) and
-    "batch". A training step also has "seq" and "mesh"; a serving step has "context", is
-    tensor-parallel over all chips, and may have "phase" ("decode" if it isn't said, or "prefill")
-    and the types of `serving.step`: "weights", "experts", "projections", "vocabulary", "cache" and
-    "activations". Instead of a known model it may have its "widths", a table of what `Decoder`
-    takes. Other arguments of `training.step` may follow, and a measurement: "seconds" of a step, or
-    "tokens" (per second) or "tflops" of a chip.
+    A file is TOML, with blocks ``[[row]]`` as in `data/published`: "chip", "shape" (number of GPUs,
+    or a slice such as 4x4), "model" (a name, the path of a configuration, or beside it "widths", a
+    table of what `Decoder` takes) and "batch". A training step also has "seq" and "mesh", and may
+    have other arguments of `training.step`; a serving step has "context", is tensor-parallel over
+    all chips, and may have "phase" and the types of `serving.step`. A measurement may follow:
+    "seconds" of a step, or "tokens" (per second) or "tflops" of a chip.
 
-    Columns: "bound s", "predicted s", "by" (what the prediction rests on: laws of measured kernels,
-    if there are any, or the roof at reached ceilings), "low s" and "high s", the range of eight of
-    ten published steps of that kind, "measured s" and "error"; missing without a measurement, or
-    without similar steps on the board. "types" are those that were counted, and which a
-    configuration says. "refused" says of a row that can't be predicted why; the others have their
-    predictions.
+    Columns: "bound s", "predicted s", "by" (laws of measured kernels, or the roof at reached
+    ceilings), "low s" and "high s", the range of eight of ten published steps of that kind,
+    "measured s" and "error"; "types" are those that were counted; "refused" says why a row can't be
+    predicted.
 
     Raises
     ------
     RooflineError
         A file of another kind, or without a row.
-    OSError
-        No such file.
 
     Examples
     --------

@@ -81,11 +81,10 @@ class _PublishedRow(Generic[Step], Fields):
 class PublishedStep(_PublishedRow[TrainingStep]):
     """A published training step, with the settings for its prediction.
 
-    `published`, `reached` and `by_law` are its predictions, each a `TrainingStep`, and `compiled`
-    the seconds of XLA's own program by their bounds. `seconds` is printed or, if the page has only
-    TFLOP/s, follows from them by the page's count of FLOPs. `recipe` has further settings of a
-    program compiled by XLA: "offload", the tensors in the host's memory, and "moment", the type of
-    the first moment.
+    `published`, `reached` and `by_law` are its predictions, and `compiled` the seconds of XLA's own
+    program by their bounds. `seconds` is printed or, if the page has only TFLOP/s, follows from
+    them by the page's count of FLOPs. `recipe` has further settings of a compiled program:
+    "offload", the tensors in the host's memory, and "moment", the type of the first moment.
 
     Examples
     --------
