@@ -29,7 +29,7 @@ def groups(s: ServingSetting) -> list[Job]:
     model, tokens = s.model, s.group_tokens
     mixing, dense = model.mixing / s.widths, model.dense / s.widths
     jobs = [_matmuls(s, "attention's projections", s.projections, mixing, tokens), _attention(s)]
-    if model.state_layers:
+    if model.state_bytes:
         jobs.append(_states(s))
     if dense:
         jobs.append(_matmuls(s, "feed-forward", s.weights, dense, tokens))

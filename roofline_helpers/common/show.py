@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import html
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -272,18 +271,14 @@ def span(value: Any, text: Callable[[float], str]) -> str:
 
 def use_tables() -> None:
     """Show every table of pandas as `reading` formats it, in notebooks from now on."""
-    if "IPython" not in sys.modules:
-        return
     import pandas
     from IPython import get_ipython
 
-    shell: Any = get_ipython()
-    if shell is not None:
-        formatters = shell.display_formatter.formatters
-        formatters["text/html"].for_type(pandas.DataFrame, table_html)
-        formatters["text/plain"].for_type(
-            pandas.DataFrame, lambda frame, printer, cycle: printer.text(reading(frame).to_string())
-        )
+    formatters = get_ipython().display_formatter.formatters
+    formatters["text/html"].for_type(pandas.DataFrame, table_html)
+    formatters["text/plain"].for_type(
+        pandas.DataFrame, lambda frame, printer, cycle: printer.text(reading(frame).to_string())
+    )
 
 
 def cell(value: Any) -> str:

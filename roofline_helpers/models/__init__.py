@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from roofline_helpers.common.checks import BadValue, mapping, name_of
-from roofline_helpers.models.decoder import WIDTHS, Decoder
+from roofline_helpers.common.checks import BadValue, name_of
+from roofline_helpers.models.decoder import Decoder
 from roofline_helpers.models.layers import Experts, Latent, Local
 
 FLAGS = ("gated", "tied")
@@ -56,31 +55,15 @@ def catalogue() -> dict[str, Decoder]:
     text = resources.files("roofline_helpers").joinpath("data", "models.toml").read_text("utf-8")
     found = {}
     for key, entry in tomllib.loads(text).items():
-        given = entry["widths"] | {name: entry[name] for name in (*FLAGS, *PARTS) if name in entry}
-        found[key] = shaped(entry["name"], given, entry["source"])
+        shape = {name: entry[name] for name in (*FLAGS, *PARTS) if name in entry}
+        found[key] = shaped(entry["name"], entry["widths"] | shape, entry["source"])
     return found
 
 
-def shaped(name: str, given: Mapping[str, Any], source: str = "") -> Decoder:
-    """Return a decoder of widths and settings in a table, as a TOML file has them.
-
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        A width or setting that is wrong, missing, or that no decoder has.
-    """
-    for key in given:
-        name_of("width or setting of a model", key, (*WIDTHS, *FLAGS, *PARTS))
-    missing = [key for key in WIDTHS if key not in given]
-    if missing:
-        raise BadValue(f"{name}: {', '.join(missing)} missing")
-    made = dict(given)
-    for key in PARTS.keys() & given.keys():
-        table = mapping(key, given[key])
-        for inner in table:
-            name_of(f"setting of {key}", inner, [field.name for field in fields(PARTS[key])])
-        made[key] = PARTS[key](**table)
-    return Decoder(name, **made, source=source)
+def shaped(name: str, table: Mapping[str, Any], source: str = "") -> Decoder:
+    """Return a decoder of the widths, flags and parts in a table of a TOML file."""
+    fields = {key: PARTS[key](**part) if key in PARTS else part for key, part in table.items()}
+    return Decoder(name, **fields, source=source)
 
 
 LLAMA_3_8B = model("llama-3-8b")

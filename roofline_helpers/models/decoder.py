@@ -157,12 +157,6 @@ class Decoder(Facts):
         """Layers with experts."""
         return int(self.feeds(lambda feed: 1, Experts))
 
-    @property
-    def state_layers(self) -> tuple[str, ...]:
-        """The kinds of layers that keep a state instead of a cache."""
-        mixers = (block.mixer for block in self.kinds)
-        return tuple(dict.fromkeys(one.kind for one in mixers if one and one.state_bytes))
-
     # --- weights ------------------------------------------------------------------------------
 
     @property

@@ -46,7 +46,7 @@ def _chip_data(chip: Chip) -> dict[str, Any]:
 
     fastest = chip.reached.stream()
     return {
-        **{name: getattr(chip, name) for name in ("key", "name", "vendor", "kind", "half")},
+        **{name: getattr(chip, name) for name in ("key", "name", "kind", "half")},
         "matrix": plain(chip.matrix),
         "vector": plain(chip.vector),
         "bandwidth": chip.roofline(chip.half).bandwidth,

@@ -338,10 +338,6 @@ def _entry(table: Any) -> ChoiceEntry | NumberEntry:
         entry: ChoiceEntry | NumberEntry = msgspec.convert(table, kind)
         return entry
     except msgspec.ValidationError as error:
-        if unknown := re.search(r"unknown field `(.*?)`", str(error)):
-            inside = {".options[": Option, ".wrong[": Wrong}
-            part = next((each for at, each in inside.items() if at in str(error)), kind)
-            name_of("key", unknown[1], part.__struct_fields__)
         raise BadValue(str(error)) from None
 
 

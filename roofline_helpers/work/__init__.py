@@ -28,7 +28,6 @@ from roofline_helpers.work.block import fusion_chain, grouped_matmul, transforme
 from roofline_helpers.work.fusion import fuse, resident, total
 from roofline_helpers.work.operations import (
     add,
-    all_gather,
     all_reduce,
     dropout,
     elementwise,
@@ -66,6 +65,5 @@ __all__ = [
     "flash_attention",
     "fusion_chain",
     "transformer_block",
-    "all_gather",
     "all_reduce",
 ]

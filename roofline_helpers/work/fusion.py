@@ -93,7 +93,7 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
     )
 
 
-def total(*kernels: Work, name: str = "total") -> Work:
+def total(*kernels: Work) -> Work:
     """Return the sum of kernels that run one after another: FLOPs and bytes add up.
 
     Its intensity is that of a whole layer or model. Its time on a roofline is a looser bound than
@@ -108,7 +108,7 @@ def total(*kernels: Work, name: str = "total") -> Work:
     """
     all_work(kernels)
     return replace(
-        _summed(kernels, name),
+        _summed(kernels, "total"),
         reads={"all that is read": sum(kernel.read_bytes for kernel in kernels)},
         writes={"all that is written": sum(kernel.written_bytes for kernel in kernels)},
         others={k: v for k, v in _traffic(kernels).items() if k != "hbm"},

@@ -341,29 +341,7 @@ def matmul(
     )
 
 
-# --- Exchanges between chips on a ring -----------------------------------------------------------
-
-
-def all_gather(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
-    """Count an all-gather on a ring of c ≥ 2 chips: each ends with `elements`, and sends (c−1)/c.
-
-    If c does not divide the elements, the busiest chip is counted.
-
-    Source: jax-ml/scaling-book, "Sharded matrices and how to multiply them".
-
-    Examples
-    --------
-    >>> all_gather(2**20, 4).traffic
-    {'hbm': 2621440, 'network': 1572864}
-    """
-    n, chips = _ring(elements, chips)
-    return Work(
-        name="all-gather",
-        reads={"shard": nbytes(ceil_div(n, chips), dtype)},
-        writes={"gathered": nbytes(n, dtype)},
-        others={"network": nbytes(n - n // chips, dtype)},
-        dtype=dtype,
-    )
+# --- An exchange between chips on a ring ---------------------------------------------------------
 
 
 def all_reduce(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
@@ -379,7 +357,10 @@ def all_reduce(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
     >>> all_reduce(2**20, 4).traffic
     {'hbm': 4194304, 'network': 3145728}
     """
-    n, chips = _ring(elements, chips)
+    checked = sizes(elements=elements, chips=chips)
+    n, chips = checked["elements"], checked["chips"]
+    if np.any(np.less(chips, 2)):
+        raise BadValue(f"a collective needs at least 2 chips, got {shown(chips)}")
     others = n - n // chips
     return Work(
         name="all-reduce",
@@ -389,10 +370,3 @@ def all_reduce(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
         others={"network": 2 * nbytes(others, dtype)},
         dtype=dtype,
     )
-
-
-def _ring(elements: Any, chips: Any) -> list[Number]:
-    checked = sizes(elements=elements, chips=chips)
-    if np.any(np.less(checked["chips"], 2)):
-        raise BadValue(f"a collective needs at least 2 chips, got {shown(chips)}")
-    return list(checked.values())

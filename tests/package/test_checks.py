@@ -48,7 +48,7 @@ NUMERIC: dict[str, Callable[[Any], Any]] = {
     "columns": lambda x: work.layernorm(8, x),
     "q_len": lambda x: work.flash_attention(1, x, 8),
     "seq": lambda x: work.transformer_block(1, x, 8, 2, 8, kv_len=8),
-    "elements": lambda x: work.all_gather(x, 2),
+    "elements": lambda x: work.all_reduce(x, 2),
     "chips": lambda x: work.all_reduce(8, x),
     "peak": lambda x: Roofline(x, 1),
     "bandwidth of hbm": lambda x: Roofline(1, {"hbm": x}),

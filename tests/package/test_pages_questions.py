@@ -104,7 +104,10 @@ def test_what_a_cell_passes_is_checked(key: str, values: dict[str, Any], says: s
     [
         ("[questions.a]\nprompt=", "t.toml: TOMLDecodeError: Invalid value"),
         ("[questions.a]\nsolution=3", "t.toml, a: Object missing required field `prompt`"),
-        ('[questions.a]\nprompt="x"\nsolutoin=3', "unknown key 'solutoin'. Nearest: 'sol"),
+        (
+            '[questions.a]\nprompt="x"\nsolutoin=3',
+            "a: Object contains unknown field `solutoin`",
+        ),
         ('[questions.a]\nprompt="x"\nsolution="a + b"', "'a + b' is no name with attributes"),
     ],
 )

@@ -12,7 +12,6 @@ import roofline_helpers as rh
 from roofline import terminal, validation, xla
 from roofline.diagnosis import ladder
 from roofline_helpers import measured, models
-from roofline_helpers.common import show
 from roofline_helpers.common.show import significant
 
 
@@ -73,8 +72,7 @@ def test_a_table_for_reading():
 
 
 def test_every_table_of_a_notebook_reads_so():
-    """In a kernel, once `use_tables` was called; and nothing happens outside of one."""
-    show.use_tables()
+    """In a kernel, once `use_tables` was called."""
     code = """
 import pandas
 from IPython.core.interactiveshell import InteractiveShell

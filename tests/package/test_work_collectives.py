@@ -1,4 +1,4 @@
-"""What collectives move and send."""
+"""What an all-reduce moves and sends."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import BadValue
-from roofline_helpers.work import all_gather, all_reduce
-
-
-def test_all_gather():
-    job = all_gather(1024, 4, "bf16")
-    assert job.traffic == {"hbm": 512 + 2048, "network": 1536}
-    assert (job.flops, job.name) == (0, "all-gather")
-    assert (dict(job.reads), dict(job.writes)) == (
-        {"shard": 512},
-        {"gathered": 2048},
-    )
+from roofline_helpers.work import all_reduce
 
 
 def test_all_reduce():
@@ -30,15 +20,13 @@ def test_all_reduce():
         {"sum": 4096},
     )
     assert all_reduce(8, 2).traffic == all_reduce(8, 2, "bf16").traffic
-    assert all_gather(8, 2, "int8").dtype == all_reduce(8, 2, "int8").dtype == "int8"
+    assert all_reduce(8, 2, "int8").dtype == "int8"
 
 
 def test_the_busiest_chip_of_an_uneven_ring_counts():
-    assert all_gather(10, 4).traffic == {"hbm": 6 + 20, "network": 16}  # shards 3, 3, 2, 2
-    assert all_reduce(10, 4).traffic["network"] == 32
+    assert all_reduce(10, 4).traffic["network"] == 32  # shards 3, 3, 2, 2
     assert all_reduce(1, 2).traffic["network"] == 4
-    assert all_gather(np.array([10, 1024]), 2).traffic["network"].tolist() == [10, 1024]
-    assert all_gather(10, 2).traffic["network"] == 10
+    assert all_reduce(np.array([10, 1024]), 2).traffic["network"].tolist() == [20, 2048]
     with pytest.raises(BadValue, match="at least 2 chips, got 1"):
         all_reduce(1024, 1)
 

@@ -56,8 +56,7 @@ def test_the_widest_type_counts_and_that_of_matrix_work_first():
 
 def test_total_adds_everything():
     jobs = matmul(2, 3, 4), softmax(8, 100).reading(x=3), all_reduce(100, 4)
-    whole = total(*jobs, name="layer")
-    assert whole.name == "layer"
+    whole = total(*jobs)
     assert [*whole.reads, *whole.writes] == ["all that is read", "all that is written"]
     assert (whole.matrix_flops, whole.vector_flops) == (48, 4000 + 75)
     assert whole.transcendentals == 800

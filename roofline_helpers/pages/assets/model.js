@@ -8,7 +8,7 @@
    typed twice (pages/instruments.py writes it):
      tables.bits        {dtype: bits per element}
      tables.costs       {operation: {element: FLOPs, row: FLOPs}}
-     tables.chips       [{key, name, vendor, kind, half, matrix: {dtype: FLOP/s},
+     tables.chips       [{key, name, kind, half, matrix: {dtype: FLOP/s},
                           vector: {dtype: FLOP/s}, bandwidth, capacity, inside: bytes on the chip,
                           floor: seconds or null, reached: {matrix, vector, bandwidth or null}}]
 
