@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,8 @@ def board() -> dict[str, str]:
         "board_streamless_rows": str(len(streamless)),
         "board_laws": _laws(),
         **dict(zip(("board_network_small", "board_network_large"), _network(), strict=True)),
+        "board_exchanges": _exchanges(),
+        "board_fp8": _fp8(rows),
         "board_worst": "\n\n".join(map(_worst, validation.worst())),
         "board_constants": _constants(),
         "board_constant_count": str(len(own)),
@@ -286,6 +289,65 @@ def _network() -> list[str]:
         one = roofline.network.collective(op.replace("_", "-"), float(nbytes), over)
         off[bool(nbytes >= 4 * 2**20)].append(abs(one.seconds / seconds - 1))
     return [f"{median(each):.0%}" for each in off.values()]
+
+
+def _exchanges() -> str:
+    """Return the network model's errors on measured collectives, by source and by size."""
+    rows = validation.collectives()
+
+    def row(name: str, own: pandas.DataFrame) -> list[str]:
+        cells = [name]
+        for some in (own[own.judged], own):
+            off = some.error.abs()
+            cells += [str(len(off)), f"{off.median():.1%}", str(int((off > LARGE).sum()))]
+        return cells
+
+    sizes = {"below 1 MB": (0, 1e6), "1 to 10 MB": (1e6, 1e7), "10 to 500 MB": (1e7, 5e8)}
+    sizes["above"] = (5e8, float("inf"))
+    groups = [row(str(source), own) for source, own in rows.groupby("source")]
+    groups += [
+        row(name, rows[(low <= rows.bytes) & (rows.bytes < high)])
+        for name, (low, high) in sizes.items()
+    ]
+    heads = ["of", "judged", "median error", "over 30%", "all rows", "median error", "over 30%"]
+    return markdown(heads, [*groups, row("all of them", rows)], numbers=6)
+
+
+def with_fp8(one: PublishedStep, rate: float) -> roofline.training.TrainingStep:
+    """Return the step as predicted without laws and with another fp8 ceiling, in FLOP/s."""
+    place = one.reached.setting.topology
+    reached = place.chip.reached
+    matrix = {**reached.matrix, "fp8": replace(reached.matrix["fp8"], value=rate)}
+    chip = replace(place.chip, reached=replace(reached, matrix=matrix))
+    return roofline.training.step(
+        one.model,
+        replace(place, chip=chip),
+        one.mesh,
+        batch=one.batch,
+        seq=one.seq,
+        **one.setting,
+    )
+
+
+def fp8_ceilings() -> dict[str, float]:
+    """Return an H100's two fp8 ceilings: with a slow transpose before the matmul, and without."""
+    first = measured.device_records()["h100"].sample("matmul 8192×8192×8192 fp8").rate
+    assert first is not None
+    return {"with the transpose": first, "without": rh.chip("h100").reached.matrix["fp8"].value}
+
+
+def _fp8(rows: pandas.DataFrame) -> str:
+    """Return the errors of fp8 steps on H100s by each ceiling, and by laws."""
+    own = rows[(rows.chip == "h100") & (rows.type == "fp8") & (rows.what == "dense")]
+    ceilings = fp8_ceilings()
+    lines = []
+    for key in own.index[own.source.str.contains("NeMo/Megatron")]:
+        one = validation.published_step(key)
+        assert isinstance(one, PublishedStep)
+        errors = [with_fp8(one, rate).seconds / one.seconds - 1 for rate in ceilings.values()]
+        lines.append([key, *map(percent, [*errors, rows.error[key]])])
+    heads = [f"{name}, {rate / 1e12:,.0f} TFLOP/s" for name, rate in ceilings.items()]
+    return markdown(["error, %", *heads, "by laws"], lines, numbers=3)
 
 
 def _before(before: pandas.Series, now: pandas.Series) -> str:

@@ -180,7 +180,6 @@ FOLLOWS = [
     ("co-axes", r"([\d.]+) times the time", 0.45, 0.6),
     ("co-ways", r"(\d+) µs, where one shot takes (\d+)", 1.1, 100),
     ("co-ways", r"and (\d+) µs\..*everyone: ([\d,]+) µs", 0, 0.9),
-    ("co-errors", r"Half are within ([\d.]+)%, but", 5, 10),
     ("lab-design-prefill", r"([\d.]+)× as many", 1.22, 1.3),
     ("lab-design-chips", r"([\d.]+) ms with four, ([\d.]+) ms with eight", 1.15, 1.7),
     ("lab-wall-orin", r"ridge is at ([\d,]+) FLOP/byte, the matmul at ([\d,]+)", 0, 0.99),
