@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -430,58 +430,54 @@ class _Walk:
             at_least=known.at_least if known is not None else "",
             matmul=matmul_sides(site),
         )
-        self._note(row, moved, cost, known)
-        if known is not None:
-            self._note_kernel(row, known, cost)
+        self.notes += _remarks(row, moved, cost, known)
+        for kind in row.flops.unknown if known is None or not known.doubtful else ():
+            self.undeclared.setdefault(kind, []).append(row.name)
         return row
 
-    def _note_kernel(self, row: Row, known: PallasKernel, cost: Mapping[str, float]) -> None:
-        """Add notes on unknowns of a Pallas kernel, and on a declared cost that differs."""
+
+def _remarks(
+    row: Row, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
+) -> Iterator[str]:
+    """Yield notes on what is unknown of a row, and on a declared cost that differs."""
+    if known is not None and known.doubtful:
         least = f"at least {known.flops:,.0f} FLOP and {known.bytes:,.0f} bytes"
         if known.at_least:
-            self.notes.append(
+            yield (
                 f"{row.name}: {known.at_least}: {least}, and nothing in the program says how much "
                 "more; time it with data like yours"
             )
-            return
-        if known.most_flops is not None:
-            self.notes.append(
+        else:
+            yield (
                 f"{row.name}: data choose its branches: {least}, at most {known.most_flops:,.0f} "
                 f"FLOP and {known.most or known.bytes:,.0f} bytes"
             )
-            return
-        if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
-            self.notes.append(
-                f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
-                f"memory moves at least {known.bytes:,.0f} of them, which count"
-            )
-        products, claimed = row.flops.matrix, float(cost.get("flops", row.flops.matrix))
-        if abs(claimed - products) > 0.1 * products:
-            self.notes.append(
-                f"{row.name}: its author declares {claimed:.4g} FLOP, its matmuls have "
-                f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
-            )
-
-    def _note(
-        self, row: Row, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
-    ) -> None:
-        """Add notes on the counting of a row."""
-        stated = int(cost.get("bytes_accessed", moved.bytes))
-        if known is not None and (known.at_least or known.most_flops is not None):
-            return  # `_note_kernel` says more
-        if row.most_bytes is not None:
-            whose = "as its author declares" if row.most_bytes == stated else "if each step does"
-            self.notes.append(
-                f"{row.name}: data choose its blocks, so its bytes are between {moved.bytes:,} "
-                f"(at least, which counts) and {row.most_bytes:,} ({whose})"
-            )
-        elif abs(stated - moved.bytes) > 0.01 * moved.bytes:
-            self.notes.append(
-                f"{row.name}: its author declares {stated:,} bytes, it moves {moved.bytes:,}; the "
-                "latter count"
-            )
-        for kind in row.flops.unknown:
-            self.undeclared.setdefault(kind, []).append(row.name)
+        return
+    stated = int(cost.get("bytes_accessed", moved.bytes))
+    if row.most_bytes is not None:
+        whose = "as its author declares" if row.most_bytes == stated else "if each step does"
+        yield (
+            f"{row.name}: data choose its blocks, so its bytes are between {moved.bytes:,} "
+            f"(at least, which counts) and {row.most_bytes:,} ({whose})"
+        )
+    elif abs(stated - moved.bytes) > 0.01 * moved.bytes:
+        yield (
+            f"{row.name}: its author declares {stated:,} bytes, it moves {moved.bytes:,}; the "
+            "latter count"
+        )
+    if known is None:
+        return
+    if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
+        yield (
+            f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
+            f"memory moves at least {known.bytes:,.0f} of them, which count"
+        )
+    products, claimed = row.flops.matrix, float(cost.get("flops", row.flops.matrix))
+    if abs(claimed - products) > 0.1 * products:
+        yield (
+            f"{row.name}: its author declares {claimed:.4g} FLOP, its matmuls have "
+            f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
+        )
 
 
 def _most(

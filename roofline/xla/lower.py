@@ -8,7 +8,7 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -60,8 +60,7 @@ class Arguments:
         import jax
 
         try:
-            given = self.positional, dict(self.named)
-            leaves = jax.tree.leaves(given, is_leaf=lambda leaf: isinstance(leaf, Iterator))
+            leaves = jax.tree.leaves(self.tree, is_leaf=lambda leaf: isinstance(leaf, Iterator))
         except (TypeError, ValueError) as error:  # such as a mapping whose keys have no order
             raise CannotTrace(f"JAX can't take these arguments: {reason_of(error)}") from error
         for leaf in leaves:
@@ -108,13 +107,9 @@ class Arguments:
         types = (AxisType.Auto,) * len(mesh)
         devices = AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=types)
         spread = NamedSharding(devices, PartitionSpec())
-
-        def replicated(leaf: Any) -> Any:
-            if not is_array(leaf):
-                return leaf
-            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spread)
-
-        return Arguments(*jax.tree.map(replicated, (self.positional, dict(self.named))))
+        return self._with_arrays(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spread)
+        )
 
     def described(self) -> tuple[str, ...]:
         """Return each as text: bf16[2048,2048], {wo, w1}, k=3."""
@@ -128,16 +123,29 @@ class Arguments:
         from jax.sharding import NamedSharding, PartitionSpec
 
         def shape(leaf: Any) -> Any:
-            if not is_array(leaf) or isinstance(leaf, np.generic):  # a scalar may be static
+            if isinstance(leaf, np.generic):  # a scalar may be static
                 return leaf
             sharding = getattr(leaf, "sharding", None)
             if not isinstance(sharding, NamedSharding | PartitionSpec):
                 sharding = None
             weak = bool(getattr(leaf, "weak_type", False))
-            kind = _dtype(leaf)
-            return jax.ShapeDtypeStruct(leaf.shape, kind, sharding=sharding, weak_type=weak)
+            return jax.ShapeDtypeStruct(leaf.shape, _dtype(leaf), sharding=sharding, weak_type=weak)
 
-        return Arguments(*jax.tree.map(shape, (self.positional, dict(self.named))))
+        return self._with_arrays(shape)
+
+    @property
+    def tree(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All of them as a pytree."""
+        return self.positional, dict(self.named)
+
+    def _with_arrays(self, change: Callable[[Any], Any]) -> Arguments:
+        """Return the arguments with each array changed."""
+        import jax
+
+        def changed(leaf: Any) -> Any:
+            return change(leaf) if is_array(leaf) else leaf
+
+        return Arguments(*jax.tree.map(changed, self.tree))
 
 
 LONGEST = 1200
@@ -424,7 +432,7 @@ def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tu
 
         called.__name__ = function_name(fn)
         fn, arguments = called, Arguments(arguments.positional, {**arguments.named, "module": fn})
-    leaves = jax.tree.leaves((arguments.positional, dict(arguments.named)), is_leaf=is_object)
+    leaves = jax.tree.leaves(arguments.tree, is_leaf=is_object)
     plain = (is_array(leaf) or isinstance(leaf, _NUMBERS) for leaf in leaves)
     if not foreign and not any(map(is_object, leaves)) and all(plain):
         return jax.jit(fn, **jit), arguments
@@ -448,7 +456,7 @@ def _split_arrays(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tupl
     """
     import jax
 
-    leaves, tree = jax.tree.flatten((arguments.positional, dict(arguments.named)))
+    leaves, tree = jax.tree.flatten(arguments.tree)
 
     @functools.wraps(fn)
     def merged(*args: Any, **kwargs: Any) -> Any:

@@ -137,6 +137,11 @@ class PallasKernel(Facts):
         """All FLOPs."""
         return self.matrix_flops + self.vector_flops
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether data decide how much it computes."""
+        return bool(self.at_least) or self.most_flops is not None
+
     def _crossing(self, results: bool) -> tuple[float, ...]:
         cached = self.machine != "tpu"
         return tuple(
