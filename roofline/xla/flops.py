@@ -8,23 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from roofline.xla.hlo import (
-    APPLYING,
-    ARITHMETIC,
-    FREE,
-    FREE_CALLS,
-    MOVING,
-    PRODUCTS,
-    SLICES,
-    TRANSCENDENTAL,
-    UPDATES,
-    VIEWS,
-    Computation,
-    Instruction,
-    Module,
-    Shape,
-    Site,
-)
+from roofline.xla import hlo
+from roofline.xla.hlo import Computation, Instruction, Module, Shape, Site
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.windows import Window
 
@@ -103,7 +88,7 @@ def library_attention(site: Site) -> Flops | None:
 def is_product(site: Site) -> bool:
     """Return whether an instruction is a matmul of its first two operands, also by a library."""
     opcode = site.instruction.opcode
-    return (opcode in PRODUCTS and len(site.operands) >= 2) or library_product(site) is not None
+    return (opcode in hlo.PRODUCTS and len(site.operands) >= 2) or library_product(site) is not None
 
 
 def results(instruction: Instruction) -> Shape:
@@ -258,7 +243,7 @@ def in_place(program: Module, inner: Computation) -> dict[str, InPlace]:
                 if buffer.opcode == "parameter" and called.root.opcode != "tuple":
                     updates[result] = InPlace("", buffer.name, inside.share)
             continue
-        if writer.opcode not in UPDATES:
+        if writer.opcode not in hlo.UPDATES:
             continue
         buffer = _through(writer.operands[0], program, inner)
         if buffer.opcode == "parameter" and buffer.shape.elements == writer.shape.elements:
@@ -278,7 +263,7 @@ def _through(name: str, program: Module, where: Computation) -> Instruction:
             [called, *_] = program.called(instruction, "calls")
             if _through(called.root.name, program, called).name != called.parameters[0].name:
                 break
-        elif instruction.opcode not in VIEWS or reorders(Site(program, where, instruction)):
+        elif instruction.opcode not in hlo.VIEWS or reorders(Site(program, where, instruction)):
             break
         instruction = where.by_name[instruction.operands[0]]
     return instruction
@@ -367,7 +352,7 @@ def _asked(
         return
     first, *others = instruction.operands
     elements = max(inner.by_name[first].shape.leaves[0].elements, 1)
-    if instruction.opcode in SLICES:
+    if instruction.opcode in hlo.SLICES:
         piece = (instruction.opcode, instruction.attributes.get("slice"), tuple(others))
         yield first, piece, share * min(1.0, instruction.shape.elements / elements)
     elif updates:
@@ -414,15 +399,15 @@ def flops_of(site: Site, share: float = 1) -> Flops:
     n = instruction.shape.leaves[0].elements if instruction.shape.leaves else 0
     if opcode == "fusion":
         return _fused(site, share)
-    if opcode in FREE or opcode in MOVING:
+    if opcode in hlo.FREE or opcode in hlo.MOVING:
         return Flops()
-    if opcode in PRODUCTS:
+    if opcode in hlo.PRODUCTS:
         return _product_flops(instruction, *site.operands[:2]) * share
-    if opcode in ARITHMETIC | TRANSCENDENTAL:
+    if opcode in hlo.ARITHMETIC | hlo.TRANSCENDENTAL:
         if any(shape.dtype in ("c64", "c128") for shape in site.operands):
             return _complex(opcode) * (n * share)
-        return Flops(vector=n, transcendentals=n if opcode in TRANSCENDENTAL else 0) * share
-    if opcode in APPLYING:
+        return Flops(vector=n, transcendentals=n if opcode in hlo.TRANSCENDENTAL else 0) * share
+    if opcode in hlo.APPLYING:
         return _applied(site) * share
     if opcode == "custom-call":
         return _of_call(site)
@@ -459,7 +444,7 @@ def _complex(opcode: str) -> Flops:
 
 def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
     for part in site.parts():
-        if part.instruction.opcode in PRODUCTS:
+        if part.instruction.opcode in hlo.PRODUCTS:
             yield part.instruction, part.operands[0], part.operands[1]
         elif part.instruction.opcode == "custom-call":
             product = library_product(part)
@@ -548,7 +533,7 @@ def _windowed(instruction: Instruction, operand: Shape) -> int:
 def _of_call(site: Site) -> Flops:
     """Return a custom call's declared FLOPs; undeclared FLOPs are unknown, never 0."""
     call = site.instruction
-    if call.target in FREE_CALLS or call.target.startswith("X64"):  # X64…: split and join numbers
+    if call.target in hlo.FREE_CALLS or call.target.startswith("X64"):  # these split numbers
         return Flops()
     cost = declared(call)
     if not cost:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from roofline.xla import hlo
 from roofline.xla.collectives import (
     Axes,
     CollectiveOp,
@@ -27,7 +28,7 @@ from roofline.xla.flops import (
     matmul_sides,
     matrix_types,
 )
-from roofline.xla.hlo import FREE, FREE_CALLS, SPACES, Computation, Instruction, Module, Site, parse
+from roofline.xla.hlo import Computation, Instruction, Module, Site, parse
 from roofline.xla.loops import carried, turns_of_loop, values_of
 from roofline.xla.metadata import SourceLine, scope_of, source_of
 from roofline.xla.pallas import PallasKernel
@@ -201,11 +202,11 @@ def kernels(
     >>> [(row.name, row.flops.vector, row.bytes) for row in ledger.rows]
     [('y', 1024, 8192)]
     """
-    if platform not in SPACES:
-        raise BadValue(f"platform must be one of {', '.join(SPACES)}, got {platform!r}")
+    if platform not in hlo.SPACES:
+        raise BadValue(f"platform must be one of {', '.join(hlo.SPACES)}, got {platform!r}")
     program = parse(module) if isinstance(module, str) else module
     stated = dict(turns or {})
-    walk = _Walk(program, SPACES[platform], stated, windowed_products(program), calls)
+    walk = _Walk(program, hlo.SPACES[platform], stated, windowed_products(program), calls)
     # JAX's names of the arguments: "params['up']"
     names = [p.op_name.replace("\\'", "'") or None for p in program.entry.parameters]
     walk.enter(program.entry, 1, names)
@@ -276,7 +277,7 @@ class _Walk:
         starts: dict[str, int] = {}  # the row that started each unfinished instruction
         for instruction in where.instructions:
             site = Site(self.program, where, instruction)
-            if instruction.opcode in FREE:
+            if instruction.opcode in hlo.FREE:
                 continue
             started = starts.get(instruction.operands[0]) if instruction.operands else None
             if instruction.opcode.endswith("-update") and started is not None:
@@ -296,7 +297,7 @@ class _Walk:
                 if instruction.opcode == "async-start":
                     starts[instruction.name] = first
                     self.rows[first:] = [replace(row, overlaps=True) for row in self.rows[first:]]
-            elif instruction.base == "custom-call" and instruction.target in FREE_CALLS:
+            elif instruction.base == "custom-call" and instruction.target in hlo.FREE_CALLS:
                 continue
             elif self._is_refill(site):
                 self.notes.append(

@@ -5,17 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from roofline.xla import hlo
 from roofline.xla.flops import PALLAS, results
-from roofline.xla.hlo import (
-    ARITHMETIC,
-    COLLECTIVES,
-    FREE,
-    FREE_CALLS,
-    MOVING,
-    PRODUCTS,
-    TRANSCENDENTAL,
-    Site,
-)
+from roofline.xla.hlo import Site
 from roofline.xla.metadata import MARKS, Scope, SourceLine, scope_of, source_of
 from roofline.xla.traffic import handed
 
@@ -33,7 +25,7 @@ _MOVES = {
     "broadcast": "broadcast",
     "rng-bit-generator": "random numbers",
 }
-_MARKING = FREE_CALLS | {"AsyncCollectiveStart", "AsyncCollectiveDone"}
+_MARKING = hlo.FREE_CALLS | {"AsyncCollectiveStart", "AsyncCollectiveDone"}
 _ACTIVATIONS = {"gelu": "GELU", "silu": "SiLU", "swish": "SiLU", "relu": "ReLU", "relu6": "ReLU"}
 
 
@@ -72,13 +64,13 @@ def role_of(
 def _main(site: Site, parts: Sequence[Site]) -> Site:
     """Return the most important part of a kernel."""
     ranked: tuple[frozenset[str] | tuple[str, ...], ...] = (
-        PRODUCTS,
+        hlo.PRODUCTS,
         ("custom-call",),
-        COLLECTIVES,
+        hlo.COLLECTIVES,
         *((opcode,) for opcode in _FIRST),
         ("reduce", "reduce-window"),
         ("dynamic-update-slice",),
-        TRANSCENDENTAL,
+        hlo.TRANSCENDENTAL,
     )
     for opcodes in ranked:
         for part in parts:
@@ -97,7 +89,7 @@ def _named(main: Site, site: Site, parts: Sequence[Site]) -> list[Site]:
 def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> str:
     """Return a kernel's operation, as a noun."""
     instruction = main.instruction
-    counted = sum(part.instruction.opcode in PRODUCTS for part in parts)
+    counted = sum(part.instruction.opcode in hlo.PRODUCTS for part in parts)
     if counted:
         noun, einsum = _product(main), scope_of(instruction.op_name).einsum
         return f"{noun if counted == 1 else f'{counted} {noun}s'} {einsum}".strip()
@@ -109,7 +101,7 @@ def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> 
         return f"{called}{way}"
     if instruction.base == "custom-call":
         return _called(main)
-    if instruction.base in COLLECTIVES or instruction.base in _FIRST:
+    if instruction.base in hlo.COLLECTIVES or instruction.base in _FIRST:
         return instruction.base
     opcodes = {part.instruction.base for part in parts}
     if instruction.base in ("reduce", "reduce-window"):
@@ -119,7 +111,7 @@ def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> 
     done = _activation(parts)
     if done:
         return done
-    counts = sorted(opcodes & (ARITHMETIC | TRANSCENDENTAL))
+    counts = sorted(opcodes & (hlo.ARITHMETIC | hlo.TRANSCENDENTAL))
     if counts:
         return " and ".join(counts) if len(counts) <= 2 else "elementwise work"
     moving = [name for opcode, name in _MOVES.items() if opcode in opcodes]
@@ -209,13 +201,13 @@ def _owner(
     if not 1 <= len(tensors) <= 2:
         return []
     base = main.instruction.base
-    word = "with" if base in PRODUCTS else "on" if any(map(_computes, parts)) else "of"
+    word = "with" if base in hlo.PRODUCTS else "on" if any(map(_computes, parts)) else "of"
     return [word, ", ".join(tensors)]
 
 
 def _extras(main: Site, parts: Sequence[Site], scope: Scope) -> list[str]:
     """Return the extra work of a matmul or a call: its activation, other scopes' work, sums."""
-    if main.instruction.opcode not in PRODUCTS:
+    if main.instruction.opcode not in hlo.PRODUCTS:
         return []
     working = [part for part in parts if _computes(part) and part is not main]
     extras = [f"its {name}" for name in [_activation(parts)] if name]
@@ -231,4 +223,4 @@ def _extras(main: Site, parts: Sequence[Site], scope: Scope) -> list[str]:
 
 def _computes(part: Site) -> bool:
     opcode = part.instruction.base
-    return opcode not in FREE and opcode not in MOVING
+    return opcode not in hlo.FREE and opcode not in hlo.MOVING

@@ -138,7 +138,7 @@ def test_work_that_nothing_returns_is_told() -> None:
 def test_a_chip_that_contradicts_an_executable_is_refused() -> None:
     executable = jax.jit(lambda x: x @ x).lower(jnp.ones((64, 64))).compile()
     for way in (xla.analyze, functools.partial(explain, progress=False)):
-        with pytest.raises(BadValue, match="compiled for cpu, and chip= is v5e"):
+        with pytest.raises(BadValue, match=r"cpu.*v5e"):
             way(executable, chip="v5e")
 
 
@@ -147,11 +147,11 @@ def test_an_executable_for_a_chip_is_explained_as_that_chip_s_only() -> None:
     device = topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices[0]
     x = jax.ShapeDtypeStruct((N, N), jnp.float32, sharding=SingleDeviceSharding(device))
     executable = jax.jit(lambda x: x @ x).lower(x).compile()
-    with pytest.raises(BadValue, match="compiled for v6e, and chip= is v5p"):
+    with pytest.raises(BadValue, match=r"v6e.*v5p"):
         xla.analyze(executable, chip="v5p")
     assert xla.analyze(executable, chip="v6e").target == "v6e"
     assert explain(executable, chip="v6e", progress=False).device == "TPU v6e"
-    with pytest.raises(BadValue, match=r"compiled for v6e, and here is .*: give chip='v6e'"):
+    with pytest.raises(BadValue, match="chip='v6e'"):
         explain(executable, jnp.ones((N, N)), **FAST)
 
 
@@ -164,9 +164,7 @@ def test_keyword_arguments_are_explained() -> None:
     x = jnp.ones((256, 256))
     why = explain(power, x, times=3, static_argnames="times", **FAST)
     assert sum(row.matrix_flops for row in why.rows) == 3 * 2 * 256**3
-    with pytest.raises(
-        BadType, match=r"seconds=2 .* is an option of explain, and the function takes"
-    ):
+    with pytest.raises(BadType, match=r"seconds=2.*explain"):
         explain(lambda x, seconds: x * seconds, x, seconds=2)
 
 
@@ -176,8 +174,8 @@ def test_a_script_may_return_keyword_arguments(tmp_path: Path) -> None:
     fn, args, kwargs = load_call(str(script))
     assert (fn.__name__, args, kwargs) == ("f", (1,), {"k": 3})
     script.write_text("def step(): return print, ()\n", "utf-8")
-    with pytest.raises(BadValue, match=r"s\.py has no function main: name one, s\.py:step"):
+    with pytest.raises(BadValue, match=r"s\.py.*main.*s\.py:step"):
         load_call(str(script))
     script.write_text("def main(): return print, 1, 2\n", "utf-8")
-    with pytest.raises(BadType, match=r"f, \(x, y\) or f, \(x, y\), {'k': 3}"):
+    with pytest.raises(BadType, match=r"\(x, y\)"):
         load_call(str(script))

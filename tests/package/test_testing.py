@@ -69,7 +69,7 @@ def test_a_limit_is_read(metric: str, text: Any, value: float) -> None:
 
 @pytest.mark.parametrize("wrong", ["1.2 GB", "<= 1.2", "<= 3 ms"])
 def test_a_wrong_limit_says_how_one_is_written(wrong: str) -> None:
-    with pytest.raises(BadValue, match=r'hbm_bytes must be a limit such as "<= 5 GB".*got'):
+    with pytest.raises(BadValue, match=f"hbm_bytes.*got.*{wrong}"):
         Limit.parse("hbm_bytes", wrong)
 
 
@@ -80,11 +80,11 @@ def test_limits_need_no_baseline(tmp_path: Path, made: list[Any]) -> None:
     made += [REPORT, REPORT]
     roofline = budget_in(tmp_path)
     assert roofline(step, 1, chip="v6e", hbm_bytes=REPORT.hbm_bytes, kernels=">= 1") is REPORT
-    with pytest.raises(pytest.fail.Exception, match="over its budget") as failed:
+    with pytest.raises(pytest.fail.Exception, match="hbm_bytes") as failed:
         roofline(step, 1, chip="v6e", hbm_bytes="<= 1 B", flops="<= 1 FLOP")
     lines = str(failed.value).splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["hbm_bytes", "flops"]
-    with pytest.raises(pytest.fail.Exception, match=r"'hbm'. Nearest: 'hbm_bytes'"):
+    with pytest.raises(pytest.fail.Exception, match=r"'hbm'.*'hbm_bytes'"):
         roofline(step, 1, chip="v6e", hbm="<= 1 B")
     assert list(tmp_path.iterdir()) == []
 
@@ -117,22 +117,20 @@ def test_a_program_that_fits_is_held_against_its_baseline_too(
 ) -> None:
     made += [REPORT, doubled(REPORT)]
     budget_in(tmp_path, update=True)(step, 1, chip="v6e", fits=True)
-    with pytest.raises(pytest.fail.Exception, match="is not what"):
+    with pytest.raises(pytest.fail.Exception, match=r"test_a\.json"):
         budget_in(tmp_path)(step, 1, chip="v6e", fits=True)
 
 
 def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None:
     made += [REPORT] * 3 + [doubled(REPORT)] * 2
-    with pytest.raises(
-        pytest.fail.Exception, match=r"no baseline .* yet: pytest --roofline-update"
-    ):
+    with pytest.raises(pytest.fail.Exception, match="pytest --roofline-update"):
         budget_in(tmp_path)(step, 1, chip="v6e")
     notes: list[Any] = []
     budget_in(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
     (path,) = tmp_path.rglob("*.json")
     assert path.relative_to(tmp_path).as_posix() == ".roofline/test_a/test_a.json"
     budget_in(tmp_path)(step, 1, chip="v6e")
-    with pytest.raises(pytest.fail.Exception, match="by the roof became") as failed:
+    with pytest.raises(pytest.fail.Exception, match=r"test_a\.json") as failed:
         budget_in(tmp_path)(step, 1, chip="v6e")
     assert "grew" in str(failed.value)
     assert str(failed.value).endswith("if that is meant: pytest --roofline-update 'test_a'")
@@ -151,9 +149,9 @@ def test_another_compiler_is_told_apart(tmp_path: Path, made: list[Any]) -> None
     made += [REPORT, newer, doubled(newer), doubled(newer)]
     budget_in(tmp_path, update=True)(step, 1, chip="v6e")
     budget_in(tmp_path)(step, 1, chip="v6e")  # the program is the same
-    with pytest.raises(pytest.fail.Exception, match=r"by another version .* now JAX 9\.9\.9"):
+    with pytest.raises(pytest.fail.Exception, match=r"JAX 9\.9\.9"):
         budget_in(tmp_path)(step, 1, chip="v6e")
-    with pytest.raises(pytest.xfail.Exception, match="may be the compiler's doing"):
+    with pytest.raises(pytest.xfail.Exception, match=r"JAX 9\.9\.9"):
         budget_in(tmp_path, strict=False)(step, 1, chip="v6e")
 
 
@@ -162,7 +160,7 @@ def test_two_calls_need_names(tmp_path: Path, made: list[Any]) -> None:
     roofline = budget_in(tmp_path, update=True)
     roofline(step, 1, chip="v6e")
     roofline(step, 1, chip="v6e", name="wide")
-    with pytest.raises(BadValue, match="no name: give each its own with name="):
+    with pytest.raises(BadValue, match="name="):
         roofline(step, 1, chip="v6e")
 
 

@@ -24,11 +24,11 @@ def test_an_unknown_chip() -> None:
 
 
 def test_a_chip_without_a_compiler_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(xla.NoCompiler, match="only where there is one"):
+    with pytest.raises(xla.NoCompiler, match="NVIDIA H100"):
         xla.analyze(jnp.sin, spec(8), chip="h100")
     with monkeypatch.context() as patch:
         patch.setattr(targets.sys, "platform", "darwin")
-        with pytest.raises(xla.NoCompiler, match=r"Linux on x86-64 only.*to_json") as raised:
+        with pytest.raises(xla.NoCompiler, match=r"Linux.*darwin") as raised:
             xla.analyze(jnp.sin, spec(8), chip="v6e")
         assert not [stem for stem, _ in xla.records() if stem in str(raised.value)]
     find = targets.importlib.util.find_spec
@@ -56,7 +56,7 @@ def test_functions_that_do_not_trace() -> None:
 
 def test_iterators_as_arguments() -> None:
     for given in ((jnp.ones(3) for _ in range(2)), zip([jnp.ones(3)], strict=True)):
-        with pytest.raises(BadType, match=r"an argument is a \w+, which gives its values once"):
+        with pytest.raises(BadType, match=r"generator|zip"):
             xla.analyze(lambda rows: sum(rows), given)
 
 
@@ -71,9 +71,9 @@ def test_layouts_and_meshes_that_a_chip_does_not_have() -> None:
         sharding = NamedSharding(mesh(devices), PartitionSpec("data"))
         return jax.ShapeDtypeStruct((48, 128), jnp.bfloat16, sharding=sharding)
 
-    with pytest.raises(BadValue, match="mesh of 6 devices doesn't divide 2x4"):
+    with pytest.raises(BadValue, match=r"6.*2x4"):
         xla.analyze(lambda a: a @ a.T, over(6), chip="v6e")
-    with pytest.raises(BadValue, match="different meshes"):
+    with pytest.raises(BadValue, match=r"2.*4"):
         xla.analyze(lambda a, b: a + b, over(2), over(4), chip="v6e")
 
 
@@ -82,7 +82,7 @@ def test_a_kernel_for_gpus_is_not_one_for_a_tpu() -> None:
     for backend in ("triton", "mosaic_gpu"):
         params = importlib.import_module(f"jax.experimental.pallas.{backend}").CompilerParams()
         call = pl.pallas_call(lambda x, y: None, out_shape=spec(8, 8), compiler_params=params)
-        with pytest.raises(BadValue, match=f"kernel for GPUs.*{backend.replace('_', ' ')}"):
+        with pytest.raises(BadValue, match=backend.replace("_", " ")):
             xla.analyze(call, spec(8, 8), chip="v6e")
 
 
@@ -98,11 +98,11 @@ def test_what_is_evaluated_while_tracing_runs_here() -> None:
 
 
 def test_bad_options() -> None:
-    with pytest.raises(BadType, match="must be callable"):
+    with pytest.raises(BadType, match="got 3"):
         xla.analyze(3, chip="v6e")
     with pytest.raises(UnknownName, match="auto, compiler, record"):
         xla.analyze(jnp.sin, spec(8), use="live")
-    with pytest.raises(BadValue, match="a record's name"):
+    with pytest.raises(BadValue, match=r"\.\./x"):
         xla.analyze(jnp.sin, spec(8), record="../x")
-    with pytest.raises(BadType, match="jitted already: give static_argnums"):
+    with pytest.raises(BadType, match="static_argnums"):
         xla.analyze(jax.jit(jnp.sin), spec(8), static_argnums=1)

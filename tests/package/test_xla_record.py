@@ -47,7 +47,7 @@ def test_a_record_takes_the_compilers_place(
         asked = xla.analyze(jnp.tanh, x, chip="v6e", record="tanh", use="record")
     assert (asked, asked.origin) == (live, "record")
     monkeypatch.setattr(analysis, "can_compile", lambda chip: "no compiler here")
-    with pytest.warns(analysis.RecordUsed, match="record 'tanh' for TPU v6e.*no compiler here"):
+    with pytest.warns(analysis.RecordUsed, match="'tanh'.*v6e.*no compiler here"):
         shown = xla.analyze(jnp.tanh, x, chip="v6e", record="tanh")
     assert (str(shown), shown.origin) == (str(live), "record")
     with pytest.raises(xla.NoCompiler, match=r"no compiler here$"):
@@ -78,7 +78,7 @@ def test_a_record_stands_in_for_a_compiler_that_refuses(
     else:
         monkeypatch.setattr(targets, "_topology", refuse)
     monkeypatch.setattr(compiler, "other_libtpu", lambda: ["pip install 'libtpu==1'"])
-    with pytest.warns(analysis.RecordUsed, match="record 'old' for TPU v6e.*expected <= 7") as told:
+    with pytest.warns(analysis.RecordUsed, match="'old'.*v6e.*expected <= 7") as told:
         shown = xla.analyze(jnp.tanh, x, chip="v6e", record="old")
     assert shown == live
     assert len(told) == 1

@@ -39,5 +39,5 @@ def test_between_slices_hosts_exchange_a_slice_s_share_over_their_network() -> N
     for exchange in crossing:
         assert exchange.seconds == pytest.approx(exchange.collective.link_bytes / rate, rel=1e-3)
     assert report.devices == 16
-    with pytest.raises(BadValue, match=r"as '4\*16x16', got 'two\*2x4'"):
+    with pytest.raises(BadValue, match=r"two\*2x4"):
         xla.analyze(fn, *args, chip=case.chip, topology="two*2x4")
