@@ -437,7 +437,7 @@ FOUND = {
     "MFU": "book/glossary.html#term-MFU",
     "occupancy": "book/glossary.html#term-occupancy",
     "launch overhead": "notebooks/limitations.html#launches",
-    "block specs": "notebooks/block-specs.html",
+    "block specs": "notebooks/fused-kernel.html#the-block-specs-set-the-traffic",
     "flops of attention": "notebooks/arithmetic-intensity.html#attention",
     "install": "book/install.html",
     "why torch.compile gains": "book/pytorch.html#what-torch-compile-gains",

@@ -591,6 +591,44 @@ def test_an_h100_reads_keys_and_values_again_from_its_l2() -> None:
         assert chain.dram_bytes == pytest.approx(2 * (4 * 65536 * 4096 + 2 * 4096), rel=1e-3)
 
 
+def test_jax_s_flash_attention_declares_scores_that_it_skips() -> None:
+    """And each array once, where its specs fetch keys and values again."""
+    flash = pytest.importorskip("jax.experimental.pallas.ops.tpu.flash_attention").flash_attention
+    shapes = [jax.ShapeDtypeStruct((4, 16, 2048, 128), "bfloat16")] * 3
+    whole, causal = (
+        xla.pallas_kernels(lambda *qkv, c=c: flash(*qkv, causal=c), *shapes, platform="tpu")[0]
+        for c in (False, True)
+    )
+    assert whole.declared
+    assert causal.declared
+    assert whole.declared["flops"] == pytest.approx(whole.flops, rel=0.05)
+    assert 1.7 < causal.declared["flops"] / causal.flops < 2
+    assert causal.declared["bytes_accessed"] < causal.bytes / 4 < whole.bytes / 4
+
+
+@pytest.mark.parametrize(("stays", "fetches"), [(False, 64), (True, 36)])
+def test_a_step_that_does_nothing_fetches_its_block_unless_the_index_stays(
+    stays: bool, fetches: int
+) -> None:
+    from jax.experimental import pallas as pl
+
+    def lower(x: Any) -> Any:
+        at = (lambda i, k: (i, jax.numpy.minimum(i, k))) if stays else (lambda i, k: (i, k))
+
+        def body(x_ref: Any, y_ref: Any) -> None:
+            @pl.when(pl.program_id(1) <= pl.program_id(0))
+            def _() -> None:
+                y_ref[...] = x_ref[...]
+
+        row = pl.BlockSpec((128, 128), lambda i, k: (i, 0))
+        out = jax.ShapeDtypeStruct((1024, 128), "float32")
+        block = pl.BlockSpec((128, 128), at)
+        return pl.pallas_call(body, grid=(8, 8), in_specs=[block], out_specs=row, out_shape=out)(x)
+
+    (one,) = xla.pallas_kernels(lower, jax.ShapeDtypeStruct((1024, 1024), "float32"))
+    assert one.operands[0].fetches == fetches
+
+
 def test_torch_compile_s_chain_issues_too_much_and_the_single_jit_has_too_few_warps() -> None:
     records = rh.measured.device_records()
     h200 = records["h200"]

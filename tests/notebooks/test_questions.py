@@ -172,8 +172,6 @@ def test_what_a_page_prints_is_accepted(path: Path) -> None:
 
 # A question, a number that its answer says (or a ratio of two), and from where to where it may lie
 FOLLOWS = [
-    ("bs-skip", r"every moves ([\d.]+) MB.*needed moves ([\d.]+) MB", 1.1, 5),
-    ("bs-declared", r"([\d.]+) times as many", 1.5, 2),
     ("ct-side", r"(\d+)% of all rows", 70, 100),
     ("co-all-to-all", r"([\d.]+) times fewer", 3, 5),
     ("co-flat", r"([\d.]+) times as long: bandwidth", 0, 2),

@@ -377,7 +377,7 @@ BLOCKS = Cause(
     "a Pallas kernel reads its operands from memory again and again",
     "choose larger blocks, so that each operand is read for fewer of them (block_q and block_kv "
     "of an attention kernel, the index maps' grid of your own)",
-    "notebooks/block-specs",
+    "notebooks/fused-kernel",
 )
 
 
