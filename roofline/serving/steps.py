@@ -85,16 +85,14 @@ class StepKernel(Kernel):
 class ServingStep(Facts):
     """One step: its kernels and what follows from them.
 
-    `setting` holds the arguments of `step` by name, with defaults filled in, `tokens`, the number
-    of tokens that the step works on, and ``size("tensor")``, the number of devices along a role.
-
-    A step that does not fit still has times, as if there were enough memory. On several devices
-    `kernels`, `memory`, `flops` and `bytes` are those of each device.
+    `setting` holds the arguments of `step` with defaults filled in, `tokens` of the step, and
+    ``size("tensor")``, the number of devices along a role. A step that doesn't fit still has times.
+    On several devices `kernels`, `memory`, `flops` and `bytes` are those of each.
 
     Examples
     --------
-    >>> one = step("llama-3-8b", "h100", batch=64, context=2048)
-    >>> one.fits, round(one.mfu, 2)
+    >>> decode = step("llama-3-8b", "h100", batch=64, context=2048)
+    >>> decode.fits, round(decode.mfu, 2)
     (True, 0.1)
     """
 
@@ -139,8 +137,8 @@ class ServingStep(Facts):
     def kernels(self) -> tuple[StepKernel, ...]:
         """Each kernel once, as a `roofline.Kernel`, in the order of their first run.
 
-        `ops` are the operations fused into it, `launches` is the number of runs per step; `seconds`
-        are of one run, `total` of all. `law`, if there is one, replaces the roof's time.
+        `ops` are the operations fused into it, `launches` its runs per step, `seconds` those of one
+        run, `total` of all. `law`, if there is one, replaces the roof's time.
         """
         s = self.setting
         counted = jobs(s) if s.by_kernel else groups(s)

@@ -25,7 +25,7 @@ class Fused:
     keep: tuple[str, ...] = ()
 
 
-def _each(*ops: str) -> tuple[Fused, ...]:
+def _alone(*ops: str) -> tuple[Fused, ...]:
     return tuple(Fused((op,)) for op in ops)
 
 
@@ -35,24 +35,24 @@ _END = Fused(("LM head",), "once")
 STRATEGIES: Mapping[str, tuple[Fused, ...]] = {
     "none": (
         _START,
-        *_each("RMSNorm 1", "quantise 1", "QKV projection", "RoPE", "KV append"),
-        *_each("Q·Kᵀ", "softmax", "P·V", "flash attention", "quantise o"),
-        *_each("output projection", "residual 1", "RMSNorm 2", "quantise 2"),
-        *_each("router", "gate+up projection", "SwiGLU", "quantise h"),
-        *_each("down projection", "residual 2"),
+        *_alone("RMSNorm 1", "quantise 1", "QKV projection", "RoPE", "KV append"),
+        *_alone("Q·Kᵀ", "softmax", "P·V", "flash attention", "quantise o"),
+        *_alone("output projection", "residual 1", "RMSNorm 2", "quantise 2"),
+        *_alone("router", "gate+up projection", "SwiGLU", "quantise h"),
+        *_alone("down projection", "residual 2"),
         Fused(("final RMSNorm",), "once"),
         _END,
     ),
     "pointwise": (
         _START,
         Fused(("RMSNorm 1", "quantise 1"), "once"),
-        *_each("QKV projection"),
+        *_alone("QKV projection"),
         Fused(("RoPE", "KV append")),
-        *_each("Q·Kᵀ", "softmax", "P·V", "flash attention", "quantise o", "output projection"),
+        *_alone("Q·Kᵀ", "softmax", "P·V", "flash attention", "quantise o", "output projection"),
         Fused(("residual 1", "RMSNorm 2", "quantise 2"), keep=("x'",)),
-        *_each("router", "gate+up projection"),
+        *_alone("router", "gate+up projection"),
         Fused(("SwiGLU", "quantise h")),
-        *_each("down projection"),
+        *_alone("down projection"),
         Fused(("residual 2", "next RMSNorm 1", "next quantise 1"), "between", keep=("x''",)),
         Fused(("residual 2", "final RMSNorm"), "once"),
         _END,
@@ -61,12 +61,12 @@ STRATEGIES: Mapping[str, tuple[Fused, ...]] = {
         _START,
         Fused(("RMSNorm 1", "quantise 1")),
         Fused(("QKV projection", "RoPE", "KV append")),
-        *_each("Q·Kᵀ", "softmax"),
+        *_alone("Q·Kᵀ", "softmax"),
         Fused(("P·V", "quantise o")),
         Fused(("flash attention", "quantise o")),
         Fused(("output projection", "residual 1")),
         Fused(("RMSNorm 2", "quantise 2")),
-        *_each("router"),
+        *_alone("router"),
         Fused(("gate+up projection", "SwiGLU", "quantise h")),
         Fused(("down projection", "residual 2")),
         Fused(("final RMSNorm",), "once"),
@@ -92,14 +92,14 @@ SPLIT: Mapping[str, tuple[Fused, ...]] = {
         _START,
         Fused(("RMSNorm 1", "quantise 1"), "once"),
         Fused(("QKV projection", "RoPE", "KV append")),
-        *_each("Q·Kᵀ", "softmax"),
+        *_alone("Q·Kᵀ", "softmax"),
         Fused(("P·V", "quantise o")),
         Fused(("flash attention", "quantise o")),
-        *_each("output projection"),
+        *_alone("output projection"),
         Fused(("residual 1", "RMSNorm 2", "quantise 2"), keep=("x'",)),
-        *_each("router"),
+        *_alone("router"),
         Fused(("gate+up projection", "SwiGLU", "quantise h")),
-        *_each("down projection"),
+        *_alone("down projection"),
         Fused(("residual 2", "next RMSNorm 1", "next quantise 1"), "between", keep=("x''",)),
         Fused(("residual 2", "final RMSNorm"), "once"),
         _END,
