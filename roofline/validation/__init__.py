@@ -1,11 +1,10 @@
 """Predictions compared with measurements, ours and others', each with its error.
 
 `collectives()` gives every measured collective with the network model's time, `layers()` our
-measured layers on several devices with their predicted times, and `scoreboard()` every published
-training and decode step with the predictions of `training` and `serving`. An error above `LARGE`, a
-share, needs a reason. `rivals` compares predictions with simpler ones on recipes that were left
-out, and `predict()` reads a reader's own steps from a file. A row is a TOML block of
-`data/published`.
+measured layers on several devices, and `scoreboard()` every published training and decode step with
+the predictions of `training` and `serving`. `rivals` compares predictions with simpler ones on
+recipes that were left out, and `predict()` reads a reader's own steps from a file. A row is a TOML
+block of `data/published`.
 """
 
 from roofline.validation.board import published_step, scoreboard, steps, worst

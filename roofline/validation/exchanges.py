@@ -19,22 +19,19 @@ SCHEMA = "roofline.collectives/1"
 """The header of a record of published collectives."""
 
 LARGE = 0.30
-"""An error above this share needs a reason."""
+"""An error above this share is large."""
 
 _UNSTEADY = 1.1
 _NAME = re.compile(r"([a-z -]+) ([\d.]+) (B|KiB|MiB|GiB) over (\d+)")
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_BETWEEN = 8 * 2**20
 
 
 def collectives() -> pandas.DataFrame:
     """Return every measured collective with its predicted time: one row each.
 
-    Columns: "source", "chip", "collective", "pattern", "devices", "bytes", "measured µs",
-    "predicted µs", "bound µs", "error" (predicted over measured, minus 1), "judged" and "reason".
-    A row is not judged if its own curve contradicts it, with a larger message faster by more than a
-    tenth; if the model's constants come from it; or if it is the host's time to start a collective,
-    not the collective's.
+    "error" is predicted over measured, minus 1. A row is not "judged" if its own curve contradicts
+    it, with a larger message faster by more than a tenth; if the model's constants come from it; or
+    if it is the host's time to start a collective, not the collective's.
 
     Examples
     --------
@@ -121,7 +118,7 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
         predicted = max(reached.seconds, floor)
         least = min(later for _, later in points[at:])
         fitted = nbytes in curve.get("fitted", ())
-        row = {
+        yield {
             "source": record["title"],
             "chip": chip,
             "collective": kind,
@@ -134,27 +131,3 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
             "error": predicted / seconds - 1,
             "judged": seconds <= _UNSTEADY * least and not fitted and reached.seconds >= floor,
         }
-        yield row | {"reason": reason(row) if abs(row["error"]) > LARGE else ""}
-
-
-def reason(row: Mapping[str, Any]) -> str:
-    """Return the reason for a large error in a row of `collectives`; empty if unknown.
-
-    Examples
-    --------
-    >>> reason(collectives().iloc[0])
-    '59% of what four links carry: one axis after the other would be 50%'
-    """
-    kind = row["collective"]
-    if not row["judged"]:
-        return "its own curve contradicts it, or it set a constant"
-    if row["chip"] == "v6e":
-        return "59% of what four links carry: one axis after the other would be 50%"
-    if kind == "permute":
-        return "channels to one peer: few below 128 MiB in the H100's table, more in later NCCL"
-    if kind == "all-to-all" and row["devices"] < 8:
-        return "to few peers NCCL uses few channels, as in a permute"
-    held = row["bytes"] / (row["devices"] if kind == "all-to-all" else 1)
-    if held <= _BETWEEN:
-        return "between the two protocols, where the table's own times jump by a third and more"
-    return ""

@@ -35,13 +35,14 @@ def test_half_of_all_rows_are_within_a_tenth(judged: pandas.DataFrame) -> None:
     assert (judged.off <= LARGE).mean() >= 0.90
 
 
-def test_every_large_error_has_a_reason(judged: pandas.DataFrame) -> None:
-    far = judged[judged.off > LARGE]
-    assert (far.reason != "").all(), far[far.reason == ""]
-    assert (judged.reason[judged.off <= LARGE] == "").all()
-    # where messages are large, and go to all others, there is none
-    many = ~judged.collective.isin(["permute", "all-to-all"]) & (judged.chip != "v6e")
-    large = judged[(judged.bytes >= 2**27) & many]
+def test_large_errors_are_of_few_channels_and_between_two_protocols(
+    judged: pandas.DataFrame,
+) -> None:
+    # to one peer or few, NCCL uses few channels; a v6e's table has 59% of what four links carry
+    many = (judged.collective != "permute") & (judged.chip != "v6e")
+    many &= (judged.collective != "all-to-all") | (judged.devices == 8)
+    held = judged.bytes / judged.devices.where(judged.collective == "all-to-all", 1)
+    large = judged[many & (held > 8 * 2**20)]  # below, the table's own times jump by a third
     assert len(large) >= 50
     assert large.off.max() <= LARGE
 
