@@ -198,22 +198,22 @@ def _forward_call(*arrays: Array, options: Options, layout: str, interpret: bool
 
 
 def _backward_call(*arrays: Array, options: Options, layout: str, interpret: bool) -> Any:
-    x, gamma, beta, *others = arrays
-    tile = cut_rows(options, layout, interpret, [x, *others, x], backward=True)
+    x, gamma, beta, *mask_and_dy = arrays
+    tile = cut_rows(options, layout, interpret, [x, *mask_and_dy, x], backward=True)
     whole, vector = row_specs(tile)
     share = pl.BlockSpec((None, 1, tile.width), lambda i: (i, 0, 0))
     shares = jax.ShapeDtypeStruct((tile.programs, 1, tile.columns), jnp.float32)
     dx, dgamma, dbeta = pl.pallas_call(
         located_at(backward_kernel, tile),
         grid=(tile.programs,),
-        in_specs=[whole, vector, vector, *[whole] * len(others)],
+        in_specs=[whole, vector, vector, *[whole] * len(mask_and_dy)],
         out_specs=[whole, share, share],
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype), shares, shares],
-        name="chain_backward_kernel" if len(others) == 2 else "layernorm_gelu_backward_kernel",
+        name="chain_backward_kernel" if len(mask_and_dy) == 2 else "layernorm_gelu_backward_kernel",
         **_launch_options(
             layout, interpret, backward_work(arrays, tile.programs), tile, [*arrays, x]
         ),
-    )(x, gamma.reshape(1, -1), beta.reshape(1, -1), *others)
+    )(x, gamma.reshape(1, -1), beta.reshape(1, -1), *mask_and_dy)
     return dx, jnp.sum(dgamma, axis=(0, 1)), jnp.sum(dbeta, axis=(0, 1))
 
 
@@ -227,7 +227,7 @@ def _launch_options(
 
 def backward_work(arrays: Sequence[Array], programs: int) -> work.Work:
     """Count the backward kernel: forward again, 11 for GELU's slope, 4 for d, 8 for dx, 3 sums."""
-    x, gamma, _, *others = arrays
+    x, gamma, _, *mask_and_dy = arrays
     rows, columns = x.shape
     forward = work.fuse(
         work.layernorm(rows, columns, x.dtype), work.gelu(x.size, x.dtype, x="y", y="u")
@@ -238,7 +238,7 @@ def backward_work(arrays: Sequence[Array], programs: int) -> work.Work:
         reads={str(i): array.size * array.dtype.itemsize for i, array in enumerate(arrays)},
         writes={"dx": x.size * x.dtype.itemsize, "dγ, dβ": 2 * programs * gamma.size * 4},
         passes={},
-        vector_flops=forward.vector_flops + x.size * (11 + 2 * len(others) + 8 + 3),
+        vector_flops=forward.vector_flops + x.size * (11 + 2 * len(mask_and_dy) + 8 + 3),
     )
 
 

@@ -41,8 +41,8 @@ def forward_kernel(*refs: Ref, tile: Rows) -> None:
         normal, _ = tile.standardise(values, i)
         result, _ = gelu_and_slope(normal * tile.vector(gamma) + tile.vector(beta))
         if others:
-            kept, skip = others
-            result = skip + result * (kept * tile.keep)
+            mask, skip = others
+            result = skip + result * (mask * tile.keep)
         tile.store(y, i, result)
         return carry
 

@@ -295,7 +295,7 @@ class Budget:
         limits = {key: value for key, value in named.items() if _is_limit(key, value)}
         arguments = {key: value for key, value in named.items() if key not in limits}
         try:
-            wanted = [Limit.parse(key, value) for key, value in limits.items()]
+            required = [Limit.parse(key, value) for key, value in limits.items()]
             must_fit, missing = flag("fits", fits), can_compile(slice_of(chip)[0])
         except RooflineError as error:
             _fail(str(error))
@@ -305,26 +305,26 @@ class Budget:
             report = analyze(fn, *args, chip=chip, **arguments)
         except DoesNotFit as error:
             _fail(f"it does not fit: {error}")
-        self._within(report, wanted, must_fit)
-        if not wanted:
+        self._within(report, required, must_fit)
+        if not required:
             self._as_it_was(report, name)
         return report
 
-    def _within(self, report: Report, wanted: Sequence[Limit], must_fit: bool) -> None:
+    def _within(self, report: Report, required: Sequence[Limit], must_fit: bool) -> None:
         __tracebackhide__ = True
-        broken = [limit.broken(report) for limit in wanted]
+        broken = [limit.broken(report) for limit in required]
         broken += [memory_over(report)] if must_fit else []
-        words = [line for line in broken if line is not None]
-        if words:
+        violations = [line for line in broken if line is not None]
+        if violations:
             where = report.chip.name if report.chip is not None else report.target
             first = f"{report.name} for {where} is over its budget, or may be:"
-            _fail("\n  ".join([first, *words]))
+            _fail("\n  ".join([first, *violations]))
 
     def _as_it_was(self, report: Report, name: str | None) -> None:
         __tracebackhide__ = True
         if name in self._names:
-            whose = f"the name {name!r}" if name else "no name"
-            raise BadValue(f"two calls of {self.test} have {whose}: give each its own with name=")
+            named = f"the name {name!r}" if name else "no name"
+            raise BadValue(f"two calls of {self.test} have {named}: give each its own with name=")
         self._names.add(name)
         path = baseline_path(self.test_file, self.test, name)
         before = None

@@ -209,25 +209,25 @@ def analyze(
     """
     own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
     check_options(analyze, fn, args, own)
-    asked = os.environ.get(USE, "") if record is not None else ""
-    if asked and (use == "auto" or asked == "whole"):
-        use = "compiler" if asked == "whole" else asked
+    setting = os.environ.get(USE, "") if record is not None else ""
+    if setting and (use == "auto" or setting == "whole"):
+        use = "compiler" if setting == "whole" else setting
     use = name_of("way to analyse", use, ["auto", "compiler", "record"])
     chip, layout = slice_of(chip)
     topology = topology if topology is not None else layout
-    known = chips.chip(chip) if chip is not None else None
+    target = chips.chip(chip) if chip is not None else None
     if not (callable(fn) or is_stage(fn)):
         raise BadType(f"the function must be callable, got {fn!r} ({type(fn).__name__})")
     if record is not None and not re.fullmatch(r"[\w\-]+", record):
         raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
-    stored = _recorded(known, record, use)
+    stored = _recorded(target, record, use)
     if stored is not None:
-        return stored if use == "record" else stands_in(stored, record, str(can_compile(known)))
+        return stored if use == "record" else stands_in(stored, record, str(can_compile(target)))
     compiled = functools.partial(
         report_of,
         fn,
         Arguments(args, kwargs),
-        known,
+        target,
         jit_options(own),
         topology=topology,
         turns=turns_of(turns),
@@ -235,19 +235,19 @@ def analyze(
     )
     folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
     if record is not None and folder is not None:
-        with refusal_recorded(record, known.key if known else "", folder):
+        with refusal_recorded(record, target.key if target else "", folder):
             report, _ = compiled()
         write(folder / f"{record}.{report.target}.json", report.to_json())
         return report
     try:
         report, _ = compiled()
     except (CannotCompile, NoCompiler) as error:
-        stored = find_record(record, known.key) if record and known and use == "auto" else None
+        stored = find_record(record, target.key) if record and target and use == "auto" else None
         if stored is None:
             raise
         first, *more = str(error).splitlines()
         return stands_in(stored, record, "; ".join([first, *more[-1:]]))
-    if record is not None and known is not None and use == "auto":
+    if record is not None and target is not None and use == "auto":
         tell_changes(report, record)
     return report
 

@@ -76,15 +76,15 @@ def expected_of(kernel: CompiledKernel, floor: float) -> Like:
     assumed = assumed_vector_peak(kernel.chip)
     vector = roof.vector or (assumed[0] if assumed is not None else None)
     once = Kernel(kernel.work, replace(roof, floor=None, vector=vector)).roof_seconds or 0.0
-    known = like(kernel.work, kernel.chip)
+    measured = like(kernel.work, kernel.chip)
     least = max(once * kernel.launches, kernel.roof_seconds or 0.0)
     if kernel.cycle_seconds is not None:
         least = max(least, kernel.cycle_seconds)
     elif kernel.chip.kind == "tpu":
         least = max(least, floor * kernel.launches)
-    if known is None:
+    if measured is None:
         return Like(least, least)
-    return Like(*(max(least, seconds * kernel.launches) for seconds in known))
+    return Like(*(max(least, seconds * kernel.launches) for seconds in measured))
 
 
 def like(row: Row, chip: chips.Chip) -> Like | None:

@@ -78,8 +78,8 @@ def library_attention(site: Site) -> Flops | None:
         return None
     batch, heads, queries, keys = dims
     width = site.operands[0].dims[-1] + site.operands[2].dims[-1]  # of keys, and of values
-    seen = range(1, queries + 1) if _MASKED[mask] else [keys] * queries
-    pairs = batch * heads * sum(min(n, keys, window or keys) for n in seen)
+    visible = range(1, queries + 1) if _MASKED[mask] else [keys] * queries
+    pairs = batch * heads * sum(min(n, keys, window or keys) for n in visible)
     keys_again = site.operands[0].dims[-1] if "Backward" in call.target else 0
     products = 2 * width + keys_again if keys_again else width
     return Flops(2 * pairs * products, 4 * pairs, pairs)
@@ -323,18 +323,18 @@ def _needs(program: Module, inner: Computation, share: float) -> tuple[dict[str,
     needed: dict[str, float] = {}
     users[inner.root.name][ANY] = share
     for instruction in reversed(inner.instructions):
-        mine = needed[instruction.name] = min(1.0, sum(users[instruction.name].values()))
-        if mine == 0:
+        needed_share = needed[instruction.name] = min(1.0, sum(users[instruction.name].values()))
+        if needed_share == 0:
             continue
-        for operand, piece, part in _asked(
-            program, inner, instruction, mine, instruction.name in updating
+        for operand, piece, part in _operand_needs(
+            program, inner, instruction, needed_share, instruction.name in updating
         ):
             users[operand][piece] = max(users[operand].get(piece, 0.0), part)
     # Views pass a share on unchanged, so they need nothing more
     return needed, users
 
 
-def _asked(
+def _operand_needs(
     program: Module, inner: Computation, instruction: Instruction, share: float, updates: bool
 ) -> Iterator[tuple[str, _Piece, float]]:
     """Yield each operand with the piece and the share of it that a share of the result needs."""
@@ -350,10 +350,10 @@ def _asked(
         return
     if not instruction.operands:
         return
-    first, *others = instruction.operands
+    first, *indices = instruction.operands
     elements = max(inner.by_name[first].shape.leaves[0].elements, 1)
     if instruction.opcode in hlo.SLICES:
-        piece = (instruction.opcode, instruction.attributes.get("slice"), tuple(others))
+        piece = (instruction.opcode, instruction.attributes.get("slice"), tuple(indices))
         yield first, piece, share * min(1.0, instruction.shape.elements / elements)
     elif updates:
         adds = combines(program, instruction)
@@ -361,7 +361,7 @@ def _asked(
         yield first, (instruction.opcode, instruction.name, ()), changed
     else:
         yield first, ANY, 1.0 if instruction.opcode == "broadcast" else share
-    for operand in others:
+    for operand in indices:
         yield operand, ANY, share
 
 
@@ -456,14 +456,14 @@ def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
 
 def matrix_types(site: Site) -> tuple[str, ...]:
     """Return the types and the precision of a kernel's matmuls: "bf16", "f32 highest"."""
-    found: dict[str, None] = {}
+    listed: dict[str, None] = {}
     for product, *operands in _products(site):
         if is_depthwise(product, *operands):
             continue
         types = "×".join(dict.fromkeys(shape.dtype for shape in operands))
         precision = product.attributes.get("operand_precision", "").strip("{}").split(",")[0]
-        found[f"{types} {precision}".strip()] = None
-    return tuple(found)
+        listed[f"{types} {precision}".strip()] = None
+    return tuple(listed)
 
 
 def matmul_sides(site: Site) -> tuple[int, ...]:

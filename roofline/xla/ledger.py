@@ -403,12 +403,12 @@ class _Walk:
         flops = flops_of(site)
         moved = traffic_of(site, self.spaces, part)
         cost = declared(instruction)
-        known = counted_as(site, self.calls)
-        if known is not None:
-            flops = Flops(known.matrix_flops, known.vector_flops, known.transcendentals)
-            doubtful = known.at_least or (known.most_flops or 0) > 1.01 * known.flops
-            flops = replace(flops, unknown=known.unsure if doubtful else ())
-            moved = moved_by(site, self.spaces, known)
+        pallas = counted_as(site, self.calls)
+        if pallas is not None:
+            flops = Flops(pallas.matrix_flops, pallas.vector_flops, pallas.transcendentals)
+            doubtful = pallas.at_least or (pallas.most_flops or 0) > 1.01 * pallas.flops
+            flops = replace(flops, unknown=pallas.unsure if doubtful else ())
+            moved = moved_by(site, self.spaces, pallas)
         role, source, op_name = role_of(site, self.spaces, read)
         row = Row(
             name=instruction.name,
@@ -423,35 +423,35 @@ class _Walk:
             launches=times,
             cycles=cycles_of(instruction),
             padding=round(moved.padding),
-            matrix_types=known.types if known is not None else matrix_types(site),
+            matrix_types=pallas.types if pallas is not None else matrix_types(site),
             overlaps=instruction.opcode.endswith("-start"),
             collective=collective_of(site, times),
             loop=self.loop,
-            most_bytes=_most(instruction, moved, cost, known),
-            at_least=known.at_least if known is not None else "",
+            most_bytes=_most(instruction, moved, cost, pallas),
+            at_least=pallas.at_least if pallas is not None else "",
             matmul=matmul_sides(site),
         )
-        self.notes += _remarks(row, moved, cost, known)
-        for kind in row.flops.unknown if known is None or not known.doubtful else ():
+        self.notes += _remarks(row, moved, cost, pallas)
+        for kind in row.flops.unknown if pallas is None or not pallas.doubtful else ():
             self.undeclared.setdefault(kind, []).append(row.name)
         return row
 
 
 def _remarks(
-    row: Row, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
+    row: Row, moved: Traffic, cost: Mapping[str, float], pallas: PallasKernel | None
 ) -> Iterator[str]:
     """Yield notes on what is unknown of a row, and on a declared cost that differs."""
-    if known is not None and known.doubtful:
-        least = f"at least {known.flops:,.0f} FLOP and {known.bytes:,.0f} bytes"
-        if known.at_least:
+    if pallas is not None and pallas.doubtful:
+        least = f"at least {pallas.flops:,.0f} FLOP and {pallas.bytes:,.0f} bytes"
+        if pallas.at_least:
             yield (
-                f"{row.name}: {known.at_least}: {least}, and nothing in the program says how much "
+                f"{row.name}: {pallas.at_least}: {least}, and nothing in the program says how much "
                 "more; time it with data like yours"
             )
         else:
             yield (
-                f"{row.name}: data choose its branches: {least}, at most {known.most_flops:,.0f} "
-                f"FLOP and {known.most or known.bytes:,.0f} bytes"
+                f"{row.name}: data choose its branches: {least}, at most {pallas.most_flops:,.0f} "
+                f"FLOP and {pallas.most or pallas.bytes:,.0f} bytes"
             )
         return
     stated = int(cost.get("bytes_accessed", moved.bytes))
@@ -466,12 +466,12 @@ def _remarks(
             f"{row.name}: its author declares {stated:,} bytes, it moves {moved.bytes:,}; the "
             "latter count"
         )
-    if known is None:
+    if pallas is None:
         return
-    if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
+    if pallas.machine != "tpu" and pallas.asked > 1.1 * pallas.bytes:
         yield (
-            f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
-            f"memory moves at least {known.bytes:,.0f} of them, which count"
+            f"{row.name}: its programs ask the caches for {pallas.asked:,.0f} bytes; the main "
+            f"memory moves at least {pallas.bytes:,.0f} of them, which count"
         )
     products, claimed = row.flops.matrix, float(cost.get("flops", row.flops.matrix))
     if abs(claimed - products) > 0.1 * products:
@@ -482,12 +482,12 @@ def _remarks(
 
 
 def _most(
-    instruction: Instruction, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
+    instruction: Instruction, moved: Traffic, cost: Mapping[str, float], pallas: PallasKernel | None
 ) -> int | None:
     """Return the most bytes of a Pallas kernel; None if its bytes are known."""
     if instruction.target not in PALLAS:
         return None
-    most = known.most if known is not None else cost.get("bytes_accessed")
+    most = pallas.most if pallas is not None else cost.get("bytes_accessed")
     if most is None or math.isinf(float(most)):
         return None
     return int(most) if int(most) > 1.01 * moved.bytes else None

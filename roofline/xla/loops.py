@@ -17,27 +17,27 @@ _PARTS = frozenset(
 """Opcodes whose result keeps the operand's name, although its values may differ."""
 
 
-def values_of(program: Module, where: Computation, given: Sequence[Any]) -> dict[str, Any]:
+def values_of(program: Module, where: Computation, parameters: Sequence[Any]) -> dict[str, Any]:
     """Return known values of a computation whose parameters are `given`.
 
     A known value is the name of the program's argument that it is or was sliced from; a whole
     number; a list of these for a tuple; both sides and the direction for a comparison of numbers.
     All else is None.
     """
-    known: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for instruction in where.instructions:
-        operands = [known.get(name) for name in instruction.operands]
-        known[instruction.name] = _value(program, instruction, operands, given)
-    return known
+        operands = [values.get(name) for name in instruction.operands]
+        values[instruction.name] = _value(program, instruction, operands, parameters)
+    return values
 
 
 def _value(
-    program: Module, instruction: Instruction, operands: list[Any], given: Sequence[Any]
+    program: Module, instruction: Instruction, operands: list[Any], parameters: Sequence[Any]
 ) -> Any:
     first = operands[0] if operands else None
     if instruction.opcode == "parameter":
         position = int(instruction.literal or 0)
-        return given[position] if position < len(given) else None
+        return parameters[position] if position < len(parameters) else None
     if instruction.opcode == "constant":
         number = re.fullmatch(r"\{?\s*(-?\d+)\s*\}?", instruction.literal)
         return int(number.group(1)) if number and instruction.shape.is_scalar else None
@@ -95,13 +95,13 @@ def turns_of_loop(program: Module, loop: Instruction, start: Any) -> int | None:
 
 def _steps(program: Module, loop: Instruction, start: Any) -> list[int | None]:
     """Return the constant step of each element of a loop's tuple; None if it isn't constant."""
-    (body,), found = program.called(loop, "body"), []
+    (body,), steps = program.called(loop, "body"), []
     for factor in (1009, 20011):  # two arbitrary states: only a constant step is the same from both
         state = [factor * (number + 1) for number in range(len(start or ()))]
-        after = values_of(program, body, [state])[body.root.name] or [None] * len(state)
-        pairs = zip(state, after, strict=False)
-        found.append([new - old if isinstance(new, int) else None for old, new in pairs])
-    return [first if first == second else None for first, second in zip(*found, strict=True)]
+        end = values_of(program, body, [state])[body.root.name] or [None] * len(state)
+        pairs = zip(state, end, strict=False)
+        steps.append([new - old if isinstance(new, int) else None for old, new in pairs])
+    return [first if first == second else None for first, second in zip(*steps, strict=True)]
 
 
 def turns(first: int, step: int, direction: str) -> int | None:

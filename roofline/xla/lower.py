@@ -325,12 +325,12 @@ def lower(
     advice : str
         Text for the error if a function needs values during tracing.
     """
-    here, called = first_device(), name or function_name(fn)
+    device, called = first_device(), name or function_name(fn)
     with tracing_errors(fn, arguments.described(), advice):
-        if chip is not None and chip.kind == "tpu" and not is_chip(here, chip):
+        if chip is not None and chip.kind == "tpu" and not is_chip(device, chip):
             return _lower_ahead(fn, arguments, jit, chip, topology, called)
         arguments.mesh  # noqa: B018 - refuses different meshes
-        return _lowered(fn, arguments, jit, called, platform_of(here), chip_key(here))
+        return _lowered(fn, arguments, jit, called, platform_of(device), chip_key(device))
 
 
 def _lower_ahead(
@@ -369,10 +369,10 @@ def _lowered(
         return Lowered(fn, arguments, name, platform, target)
     traced, arguments = trace_function(fn, arguments, jit)
     ahead = {"lowering_platforms": ("tpu",)} if platform == "tpu" else {}
-    theirs = foreign(traced.jaxpr) if platform == "tpu" else None
-    if theirs is not None:
+    machine = foreign(traced.jaxpr) if platform == "tpu" else None
+    if machine is not None:
         raise BadValue(
-            f"{name} launches a Pallas kernel for GPUs ({theirs.replace('_', ' ')}), which a TPU "
+            f"{name} launches a Pallas kernel for GPUs ({machine.replace('_', ' ')}), which a TPU "
             "can't run: give it no compiler_params of another machine"
         )
     with _donating():
@@ -399,15 +399,15 @@ def _donating() -> Iterator[None]:
 
 def _traced_by_nnx(fn: Any, arguments: Arguments) -> tuple[Any, Arguments]:
     """Return the function that `nnx.jit` traces, and its arguments, made from modules."""
-    inner, seen = fn.jitted_fn, []
+    inner, traced = fn.jitted_fn, []
 
     def caught(*args: Any, **kwargs: Any) -> None:
-        seen.append((inner.trace(*args, **kwargs), Arguments(args, kwargs)))
+        traced.append((inner.trace(*args, **kwargs), Arguments(args, kwargs)))
 
     # nnx.jit splits modules itself, in its own context, so its own lowering is used
     with mock.patch.object(fn, "jitted_fn", SimpleNamespace(lower=caught)):
         fn.lower(*arguments.positional, **arguments.named)
-    return seen[0]
+    return traced[0]
 
 
 def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
@@ -540,20 +540,20 @@ def pretend_devices(devices: Sequence[Any]) -> Iterator[None]:
     import jax
     from jax._src.core import EvalTrace
 
-    there, evaluate = list(devices), EvalTrace.process_primitive
+    evaluate = EvalTrace.process_primitive
 
-    def asked(*_: Any, **__: Any) -> list[Any]:
-        return list(there)
+    def listed(*_: Any, **__: Any) -> list[Any]:
+        return list(devices)
 
-    def here(*args: Any, **kwargs: Any) -> Any:
+    def evaluated_here(*args: Any, **kwargs: Any) -> Any:
         with jax.default_device(None):
             return evaluate(*args, **kwargs)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(jax.default_device(there[0]))
-        stack.enter_context(mock.patch.object(EvalTrace, "process_primitive", here))
-        stack.enter_context(mock.patch.object(jax, "devices", asked))
-        stack.enter_context(mock.patch.object(jax, "local_devices", asked))
+        stack.enter_context(jax.default_device(devices[0]))
+        stack.enter_context(mock.patch.object(EvalTrace, "process_primitive", evaluated_here))
+        stack.enter_context(mock.patch.object(jax, "devices", listed))
+        stack.enter_context(mock.patch.object(jax, "local_devices", listed))
         stack.enter_context(mock.patch.object(jax, "default_backend", return_value="tpu"))
         yield
 

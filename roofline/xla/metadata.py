@@ -135,8 +135,8 @@ def _readers(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
             break
         if file and not _OURS.search(file):
             inside.append((file, line, function))
-    theirs = [frame for frame in inside if not _LIBRARIES.match(frame[0])]
-    for file, line, function in [*theirs, *inside][:1]:
+    readers = [frame for frame in inside if not _LIBRARIES.match(frame[0])]
+    for file, line, function in [*readers, *inside][:1]:
         return SourceLine(shortened(file), line, _plain(function))
     return None
 

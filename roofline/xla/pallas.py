@@ -284,9 +284,9 @@ def unused(jaxpr: ClosedJaxpr) -> float:
     """
     from jax.interpreters.partial_eval import dce_jaxpr
 
-    asked = _products(jaxpr.jaxpr).matrix
+    requested_flops = _products(jaxpr.jaxpr).matrix
     needed, _ = dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars))
-    return 1 - _products(needed).matrix / asked if asked else 0.0
+    return 1 - _products(needed).matrix / requested_flops if requested_flops else 0.0
 
 
 def _products(jaxpr: Jaxpr) -> Body:
@@ -338,19 +338,18 @@ def _kernel(call: JaxprEqn, values: Values, platform: str) -> PallasKernel | Non
     mapping = call.params["grid_mapping"]
     body = call.params["jaxpr"]
     grid = tuple(size if isinstance(size, int) else 1 for size in mapping.grid)
-    known = grid == tuple(mapping.grid)
+    static = grid == tuple(mapping.grid)
     machine = _machine(call, platform)
     cost = call.params.get("cost_estimate")
-    if math.prod(grid) > MOST_STEPS or (machine == "mosaic_gpu" if known else cost is None):
+    if math.prod(grid) > MOST_STEPS or (machine == "mosaic_gpu" if static else cost is None):
         return None
-    steps = _steps(grid if known else (1,) * len(grid))
+    steps = _steps(grid if static else (1,) * len(grid))
     bounds = mapping.num_dynamic_grid_bounds
     first = mapping.num_index_operands
     prefetched = list(values[bounds : bounds + first])
     walk, dearest = (Body(grid, steps, machine == "triton", most) for most in (False, True))
-    for each_walk in (walk, dearest):
-        given = dict(zip(body.invars, prefetched, strict=False))
-        each_walk.run(body, given, np.ones(steps.shape[1]))
+    for end in (walk, dearest):
+        end.run(body, dict(zip(body.invars, prefetched, strict=False)), np.ones(steps.shape[1]))
     unsure = walk.unsure | dearest.unsure
     inputs = [var.aval for var in call.invars[bounds : bounds + first]]
     operands = [_operand(body, at, aval, _size(aval)) for at, aval in enumerate(inputs)]
@@ -358,29 +357,29 @@ def _kernel(call: JaxprEqn, values: Values, platform: str) -> PallasKernel | Non
     for position, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
         array, fetches, moved, most = _array(block), 0, 0.0, None
         stays = space_of(ref.aval) in ("any", "hbm")  # the kernel's body copies it
-        if not known:
+        if not static:
             sizes = zip(array.shape, _chosen(block, len(grid)), strict=True)
             most = _size(array)
             moved = most / math.prod(n for n, chosen in sizes if chosen)
         elif not stays and machine == "tpu":
             fetches, moved, most = _fetched(block, steps, prefetched, grid)
             unsure |= {"blocks"} if most is not None else set()
-        if known:
+        if static:
             copied, at_most = (w.moved.get(ref, 0.0) for w in (walk, dearest))
             if at_most > copied:
                 most = (moved if most is None else most) + at_most
             moved += copied
         result = position >= mapping.num_inputs
-        lengths = None if stays and known else _lengths(block)
+        lengths = None if stays and static else _lengths(block)
         operands.append(
             _operand(body, first + position, array, moved, result, lengths, fetches, most)
         )
-    if not known:
+    if not static:
         walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0
         unsure.clear()
     most_flops = dearest.matrix + dearest.vector
-    doubtful = known and not dearest.endless and most_flops > walk.matrix + walk.vector
-    vmem = _vmem(mapping, refs) if machine == "tpu" and known else 0.0
+    doubtful = static and not dearest.endless and most_flops > walk.matrix + walk.vector
+    vmem = _vmem(mapping, refs) if machine == "tpu" and static else 0.0
     named = call.params.get("name_and_src_info")
     keys = "flops", "bytes_accessed", "transcendentals"
     return PallasKernel(
@@ -394,7 +393,7 @@ def _kernel(call: JaxprEqn, values: Values, platform: str) -> PallasKernel | Non
         types=tuple(walk.types),
         unsure=tuple(sorted(unsure)),
         most_flops=most_flops if doubtful else None,
-        at_least=f"data decide its {_listed(sorted(unsure))}" if known and dearest.endless else "",
+        at_least=f"data decide its {_listed(sorted(unsure))}" if static and dearest.endless else "",
         vmem=vmem,
         declared=None if cost is None else {key: float(getattr(cost, key)) for key in keys},
     )

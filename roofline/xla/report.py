@@ -434,14 +434,14 @@ class Report:
         brief : bool
             Only what `diff` compares, one line for all kernels that are alike: a readable baseline.
         """
-        kept = {field.name: getattr(self, field.name) for field in fields(self)}
-        kept = {key: kept[key] for key in kept if key not in _LEFT_OUT}
-        kept = {"schema": SCHEMA, "summary": display.headline(self), **kept}
-        kept["rows"] = _compared(self.rows) if brief else [_unusual(row) for row in self.rows]
-        kept["text"] = self.program if len(self.program) <= LONGEST_PROGRAM else ""
+        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        record = {key: record[key] for key in record if key not in _LEFT_OUT}
+        record = {"schema": SCHEMA, "summary": display.headline(self), **record}
+        record["rows"] = _compared(self.rows) if brief else [_unusual(row) for row in self.rows]
+        record["text"] = self.program if len(self.program) <= LONGEST_PROGRAM else ""
         if brief:
-            kept |= {"xla": {}, "notes": [], "text": "", "package": __version__}
-        return storage.dumps(msgspec.to_builtins(kept))
+            record |= {"xla": {}, "notes": [], "text": "", "package": __version__}
+        return storage.dumps(msgspec.to_builtins(record))
 
     @classmethod
     def from_json(cls, text: str) -> Report:
@@ -486,15 +486,15 @@ def _compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
     brief = [_brief(row) for row in rows]
     if any(row.collective for row in rows):
         return brief
-    once = []
+    distinct = []
     for row in brief:
-        if row not in once:
-            once.append(row)
-    counts = [brief.count(row) for row in once]
-    for row, count in zip(once, counts, strict=True):
+        if row not in distinct:
+            distinct.append(row)
+    counts = [brief.count(row) for row in distinct]
+    for row, count in zip(distinct, counts, strict=True):
         if count > 1:
             row["alike"] = count
-    return once
+    return distinct
 
 
 def _brief(row: Row) -> dict[str, Any]:

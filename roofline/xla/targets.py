@@ -126,16 +126,16 @@ def can_compile(chip: Any = None) -> str | None:
     >>> "only where there is one" in can_compile("h100")  # doctest: +SKIP
     True
     """
-    known = chips.chip(chip) if chip is not None else None
+    target = chips.chip(chip) if chip is not None else None
     if importlib.util.find_spec("jax") is None:
         return "JAX is not installed: pip install jax, on Linux x86-64 'jax[tpu]'"
-    if known is None:
+    if target is None:
         return None
-    if known.kind != "tpu" or known.key not in TOPOLOGIES:
-        if is_chip(first_device(), known):
+    if target.kind != "tpu" or target.key not in TOPOLOGIES:
+        if is_chip(first_device(), target):
             return None
         return (
-            f"XLA compiles for {known.name} only where there is one. Possible here: a hand count "
+            f"XLA compiles for {target.name} only where there is one. Possible here: a hand count "
             "(roofline_helpers.work), a report that was compiled there and saved with to_json, or "
             "the program for a TPU"
         )
@@ -148,7 +148,7 @@ def can_compile(chip: Any = None) -> str | None:
         )
     if importlib.util.find_spec("libtpu") is None:
         return "the TPU compiler is not installed: pip install 'jax[tpu]'"
-    if known.key == "v7x" and jax_version() < (0, 8):
+    if target.key == "v7x" and jax_version() < (0, 8):
         return f"JAX {'.'.join(map(str, jax_version()))} can't compile for v7x; 0.10.2 can"
     return None
 
@@ -216,15 +216,15 @@ def layout_for(chip: chips.Chip, count: int, layout: str | None = None) -> str:
         needed = math.ceil(count / chip.devices)
         layout = usual_layout(chip, max(_HOST, 1 << (needed - 1).bit_length()))
     topology(chip, split_layout(layout)[1])  # a layout that no such chip has is refused
-    there = len(all_devices(chip, layout))
-    if there < count:
+    available = len(all_devices(chip, layout))
+    if available < count:
         raise BadValue(
             f"{layout} of {chip.name} has fewer devices than the mesh, which has {count}"
         )
-    if there % count:
+    if available % count:
         raise BadValue(
-            f"a mesh of {count} devices doesn't divide {layout} of {chip.name}, which has {there}: "
-            "make it of a power of two, or give the topology that it fills"
+            f"a mesh of {count} devices doesn't divide {layout} of {chip.name}, which has "
+            f"{available}: make it of a power of two, or give the topology that it fills"
         )
     return layout
 
@@ -261,16 +261,16 @@ def mesh_devices(chip: chips.Chip, layout: str, mesh: Sequence[int]) -> list[Any
     from jax.experimental import mesh_utils
 
     slices, _ = split_layout(layout)
-    there, count = all_devices(chip, layout), math.prod(mesh)
+    devices, count = all_devices(chip, layout), math.prod(mesh)
     across = mesh[0] if mesh else 1
     inner = (across // slices, *mesh[1:])
     shaped = len(mesh) > 1 if slices == 1 else inner[0] > 1 or len(inner) > 2
-    if shaped and len(there) == count and across % slices == 0:
+    if shaped and len(devices) == count and across % slices == 0:
         for first in range(0, count, count // slices):
             members = slice(first, first + count // slices)
             with contextlib.suppress(Exception):
-                there[members] = list(mesh_utils.create_device_mesh(inner, there[members]).flat)
-    return there[:count]
+                devices[members] = list(mesh_utils.create_device_mesh(inner, devices[members]).flat)
+    return devices[:count]
 
 
 def split_layout(layout: str) -> tuple[int, str]:
@@ -315,16 +315,16 @@ def other_libtpu() -> Iterator[str]:
     An older one can't read the Pallas kernels of a newer JAX; a newer one fails on some programs.
     """
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        here = importlib.metadata.version("libtpu")
+        installed = importlib.metadata.version("libtpu")
         for line in importlib.metadata.requires("jax") or ():
             if made_for := re.match(r"libtpu==([\d.]+\d)(\.\*)?(?=;| )", line):
-                if f"{here}.".startswith(f"{made_for[1]}."):
+                if f"{installed}.".startswith(f"{made_for[1]}."):
                     return
-                wanted = f"libtpu=={made_for[1]}{made_for[2] or ''}"
+                pinned = f"libtpu=={made_for[1]}{made_for[2] or ''}"
                 jax = ".".join(map(str, jax_version()))
                 yield (
-                    f"JAX {jax} is made for {wanted}, and {here} is here: pip install '{wanted}', "
-                    "and start Python again"
+                    f"JAX {jax} is made for {pinned}, and {installed} is here: "
+                    f"pip install '{pinned}', and start Python again"
                 )
 
 

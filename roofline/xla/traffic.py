@@ -47,10 +47,10 @@ def handed(site: Site) -> tuple[int, int] | None:
     None for one that does neither. A send between slices goes on to other devices.
     """
     instruction = site.instruction
-    given = [leaf for shape in site.operands for leaf in shape.leaves]
-    sides = sum(leaf.bytes for leaf in given), results(instruction).bytes
+    arrays = [leaf for shape in site.operands for leaf in shape.leaves]
+    sides = sum(leaf.bytes for leaf in arrays), results(instruction).bytes
     if instruction.opcode in ("send", "recv") and "is_host_transfer" in instruction.attributes:
-        into, out = sum(leaf.bytes for leaf in given[:1]), instruction.shape.leaves[0].bytes
+        into, out = sum(leaf.bytes for leaf in arrays[:1]), instruction.shape.leaves[0].bytes
         sides = (into, 0) if instruction.opcode == "send" else (0, out)
         return None if meeting(instruction) else sides
     if instruction.opcode in ("outfeed", "infeed"):
@@ -93,15 +93,15 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
     return traffic
 
 
-def moved_by(site: Site, spaces: Mapping[int, str], known: PallasKernel) -> Traffic:
+def moved_by(site: Site, spaces: Mapping[int, str], kernel: PallasKernel) -> Traffic:
     """Return the bytes of a Pallas kernel, counted from its blocks."""
     traffic = Traffic(spaces)
     operands = [shape for shape in site.operands if shape.dims]
-    inputs = [operand for operand in known.operands if not operand.result]
-    reads = [n for n, operand in zip(known.reads, inputs, strict=True) if operand.shape]
+    inputs = [operand for operand in kernel.operands if not operand.result]
+    reads = [n for n, operand in zip(kernel.reads, inputs, strict=True) if operand.shape]
     for book, shapes, moved in (
         (traffic.read, operands, reads),
-        (traffic.written, results(site.instruction).leaves, known.writes),
+        (traffic.written, results(site.instruction).leaves, kernel.writes),
     ):
         for shape, amount in zip(shapes, moved, strict=False):
             for leaf in shape.leaves:

@@ -371,21 +371,17 @@ def test_requested_flops_of_a_scan_and_its_gradient() -> None:
 
 
 def test_requested_flops_of_convolutions_groups_and_complex_numbers() -> None:
-    def of(fn: Any, *args: Any) -> float | None:
+    def flops_of(fn: Any, *args: Any) -> float | None:
         return requested(jax.jit(fn).trace(*args).jaxpr)
 
     labels = ("NHWC", "HWIO", "NHWC")
     same = (3 * 5 - 2) ** 2  # taps of a 3 × 3 window on 5 × 5 points that meet no padding
     x, w = spec(2, 5, 5, 4), spec(3, 3, 4, 6)
-    assert (
-        of(
-            lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=labels),
-            x,
-            w,
-        )
-        == 2 * 2 * 4 * 6 * same
+    padded = flops_of(
+        lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=labels), x, w
     )
-    spread = of(
+    assert padded == 2 * 2 * 4 * 6 * same
+    spread = flops_of(
         lambda x, w: lax.conv_transpose(x, w, (2, 2), "VALID", dimension_numbers=labels), x, w
     )
     assert spread == 2 * 2 * 4 * 6 * (5 * 3) ** 2  # each point meets each tap once
@@ -393,7 +389,7 @@ def test_requested_flops_of_convolutions_groups_and_complex_numbers() -> None:
     sizes = spec(groups, dtype="int32")
     ragged = jax.grad(lambda w, x, s: lax.ragged_dot(x, w, s).astype("float32").sum())
     rows, weights = spec(m, k), spec(groups, k, n)
-    assert of(lax.ragged_dot, rows, weights, sizes) == 2 * m * k * n
-    assert of(ragged, weights, rows, sizes) in (2 * m * k * n, 4 * m * k * n)  # and forward
+    assert flops_of(lax.ragged_dot, rows, weights, sizes) == 2 * m * k * n
+    assert flops_of(ragged, weights, rows, sizes) in (2 * m * k * n, 4 * m * k * n)  # and forward
     a = spec(8, 8, dtype="complex64")
-    assert of(jnp.matmul, a, a) == 8 * 8**3
+    assert flops_of(jnp.matmul, a, a) == 8 * 8**3

@@ -32,7 +32,7 @@ def test_code_that_moved_is_no_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "chip"), [("whole-v6e-8-llama-3_1-8b", "v6e"), ("fuse-chain", "v5e")]
+    ("name", "chip"), [("whole-v6e-8-llama-3_1-8b", "v6e"), ("fuse-chain", "v6e")]
 )
 def test_a_baseline_holds_what_is_compared_and_no_more(name: str, chip: str) -> None:
     report = kept_report(name, chip)
