@@ -233,10 +233,10 @@ def brief(report: Report) -> str:
 def keep(one: PublishedStep) -> None:
     """Compile a row's step, and write its record, or what the compiler said."""
     fn, arguments = program(one)
-    options = {"chip": one.chip, "topology": one.shape, "donate_argnums": 0, "name": "step"}
+    options: dict[str, Any] = {"chip": one.chip, "topology": one.shape, "donate_argnums": 0}
     try:
         with refusal_recorded(one.record, one.chip, COMPILED):
-            report = xla.analyze(fn, *arguments, **options)
+            report = xla.analyze(fn, *arguments, name="step", **options)
     except DoesNotFit as error:
         print(f"{one.key}: {error}")
         return

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from roofline_helpers.common.checks import BadType, BadValue, shown, whole
 from roofline_helpers.common.show import si
 
 Kind = Literal["ring", "line", "switch", "mesh"]
+Over: TypeAlias = "Axis | Iterable[Axis]"
+"""One axis, or several that a collective runs over."""
+
+Mesh: TypeAlias = "dict[str, tuple[Axis, ...]]"
+"""The axes of each logical axis, or role, of a mesh."""
+
 OUTER = ("dcn", "nic")
 """Networks between slices or hosts."""
 
@@ -178,7 +184,7 @@ class Axis:
         return size
 
 
-def axes_of(over: Axis | Iterable[Axis]) -> tuple[Axis, ...]:
+def axes_of(over: Over) -> tuple[Axis, ...]:
     """Return the axes that a collective runs over.
 
     Parts that together are a whole axis become that axis; axes of one device are left out.

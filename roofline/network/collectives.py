@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from roofline.network.axes import OUTER, Axis, Load, Protocol, axes_of
+from roofline.network.axes import OUTER, Axis, Load, Over, Protocol, axes_of
 from roofline_helpers.common.checks import BadValue, name_of, single, whole
 from roofline_helpers.common.show import Facts, si
 
@@ -133,7 +133,7 @@ class Transfer:
         return self.count * self.collective.seconds
 
 
-def all_gather(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
+def all_gather(nbytes: float, over: Over) -> Collective:
     """Return the time of an all-gather: every device ends with the whole of a sharded array.
 
     A ring of n sends each shard both ways round, in ⌊n/2⌋ steps and V (n−1)/2n bytes per link one
@@ -163,7 +163,7 @@ def all_gather(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     return _timed("all-gather", nbytes, over, _passed_on)
 
 
-def reduce_scatter(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
+def reduce_scatter(nbytes: float, over: Over) -> Collective:
     """Return the time of a reduce-scatter: arrays of all devices are added, each gets a shard.
 
     The reverse of an all-gather: the same bytes and steps.
@@ -184,9 +184,7 @@ def reduce_scatter(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     return _timed("reduce-scatter", nbytes, over, _passed_on)
 
 
-def all_reduce(
-    nbytes: Any, over: Axis | Iterable[Axis], *, algorithm: str | None = None
-) -> Collective:
+def all_reduce(nbytes: float, over: Over, *, algorithm: str | None = None) -> Collective:
     """Return the time of an all-reduce: arrays of all devices are added, each gets the sum.
 
     "ring" is a reduce-scatter and an all-gather. "tree" sends twice the array up and down a binary
@@ -231,7 +229,7 @@ def _custom(axes: tuple[Axis, ...]) -> tuple[Protocol, ...]:
     return axes[0].custom.get(axes[0].size, ())
 
 
-def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
+def all_to_all(nbytes: float, over: Over) -> Collective:
     """Return the time of an all-to-all: each device sends every other one a part of its array.
 
     On a torus messages take the shortest way, axis after axis: a ring's links carry V n / 8N bytes
@@ -259,7 +257,7 @@ def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     return _timed("all-to-all", nbytes, over, load)
 
 
-def permute(nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1) -> Collective:
+def permute(nbytes: float, over: Over, *, hops: int = 1) -> Collective:
     """Return the time of a cyclic permute: each device sends to the one `hops` further along.
 
     A ring takes the shorter way round, min(hops, n−hops) messages on each link; on a line the last
@@ -303,7 +301,7 @@ def permute(nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1) -> Colle
     return _timed("permute", nbytes, axes, load)
 
 
-def send(nbytes: Any, over: Axis) -> Collective:
+def send(nbytes: float, over: Axis) -> Collective:
     """Return the time to send an array to the next device of an axis, without other traffic.
 
     Examples
@@ -318,7 +316,7 @@ def send(nbytes: Any, over: Axis) -> Collective:
     return _timed("send", nbytes, over, lambda v, axes: Load("ring", v, steps, to="peer"))
 
 
-def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
+def lines(over: Over) -> list[tuple[float, float]]:
     """Return lines in the size: the lowest at each size is the time of an all-reduce.
 
     Each line is an algorithm and protocol, a serving library's own kernels among them, as seconds
@@ -371,7 +369,7 @@ def distinct(devices: float, copies: float) -> float:
     return devices * (1 - math.pow(1 - 1 / devices, copies))
 
 
-def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective, ...]:
+def copies(nbytes: float, active: float, over: Iterable[Axis]) -> tuple[Collective, ...]:
     """Return the least traffic on each axis to send every device's array to `active` random others.
 
     A token is sent to its experts this way: once to each other host or slice that holds any of
@@ -440,7 +438,7 @@ COLLECTIVES: dict[str, Callable[..., Collective]] = {
 }
 
 
-def collective(kind: str, nbytes: Any, over: Axis | Iterable[Axis], **options: Any) -> Collective:
+def collective(kind: str, nbytes: float, over: Over, **options: Any) -> Collective:
     """Return a collective by its name, one of `COLLECTIVES`; raise as its own function.
 
     Raises
@@ -549,7 +547,7 @@ def _crossing(v: float, axis: Axis, devices: int) -> float:
 # --- time -------------------------------------------------------------------------------------
 
 
-def _timed(kind: str, nbytes: Any, over: Axis | Iterable[Axis], load: LoadOf | None) -> Collective:
+def _timed(kind: str, nbytes: float, over: Over, load: LoadOf | None) -> Collective:
     """Return a collective with the time of each network's part of it.
 
     Without a load it is an all-reduce by the fastest of the usual algorithms.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from roofline_helpers.common.checks import UnknownName
 from roofline_helpers.common.show import si
 from roofline_helpers.measured.law import Law, laws_of
 from roofline_helpers.measured.tables import group
+
+Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
 
 MOST_DEVICES = 8
 """The most GPUs of one host among which collectives were measured."""
@@ -98,7 +100,7 @@ def best_exchange(kind: str, devices: int, chip: str | Chip) -> float | None:
     return float((sent / times).max()) if len(sizes) else None
 
 
-def _exchanges(family: str, kind: str, devices: int, chip: str | Chip) -> tuple[Any, Any]:
+def _exchanges(family: str, kind: str, devices: int, chip: str | Chip) -> tuple[Floats, Floats]:
     """Return bytes and seconds of the measured collectives of a kind, in ascending order."""
     try:
         key = chip_of(chip).key

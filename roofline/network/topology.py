@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from itertools import count, product
-from typing import Any
+from typing import Any, TypeAlias
 
-from roofline.network.axes import OUTER, Axis, Kind, Protocol, axes_of
+from roofline.network.axes import OUTER, Axis, Kind, Mesh, Over, Protocol, axes_of
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import (
@@ -27,6 +27,10 @@ from roofline_helpers.common.checks import (
 from roofline_helpers.common.show import Facts, si
 
 CEILINGS = ("published", "reached")
+Shape: TypeAlias = str | int | Iterable[int] | None
+Asked: TypeAlias = "Mapping[str, int | str | Over | Iterable[str]]"
+"""A mesh as it is asked for: sizes, or the network's axes, or their names."""
+
 _AXIS_NAMES = "xyz"
 _SLICE = re.compile(r"(?:tpu[ -]?)?(v4|v5e|v5litepod|v5p|v6e|v7x|tpu7x)-(\d+)", re.IGNORECASE)
 _CORES = {"v4": 2, "v5p": 2, "v7x": 2}
@@ -95,7 +99,7 @@ class Topology(Facts):
         """Return the peak of all chips, FLOP/s; raise as `Chip.peak`."""
         return self.members * self.chip.peak(dtype).value
 
-    def mesh(self, axes: Mapping[str, Any]) -> dict[str, tuple[Axis, ...]]:
+    def mesh(self, axes: Asked) -> Mesh:
         """Lay the axes of a logical mesh, as JAX has them, onto those of the network.
 
         Parameters
@@ -127,16 +131,18 @@ class Topology(Facts):
         if all(isinstance(size, int | float) for size in axes.values()):
             sizes = {name: whole(f"size of {name}", size) for name, size in axes.items()}
             return _lay_out(sizes, self)
-        mesh: dict[str, tuple[Axis, ...]] = {}
+        mesh: Mesh = {}
         for name, over in axes.items():
             names = (over,) if isinstance(over, (str, Axis)) else over
+            if not isinstance(names, Iterable):
+                raise BadType(f"a mesh has sizes alone or axes alone, got {shown(over)} of {name}")
             mesh[name] = tuple(axis if isinstance(axis, Axis) else self[axis][0] for axis in names)
         axes_of(axis for group in mesh.values() for axis in group)
         return mesh
 
     def mesh_of_roles(
-        self, mesh: Any, roles: Sequence[str], most: Mapping[str, tuple[int, str]], model: str
-    ) -> dict[str, tuple[Axis, ...]]:
+        self, mesh: Asked, roles: Sequence[str], most: Mapping[str, tuple[int, str]], model: str
+    ) -> Mesh:
         """Return the axes of each role of a mesh that uses every member.
 
         `mesh` is as `Topology.mesh` takes it, with roles as names; `roles` are all of them, from
@@ -165,7 +171,7 @@ class Topology(Facts):
 
 def topology(
     chip: Any,
-    shape: Any = None,
+    shape: Shape = None,
     *,
     slices: int = 1,
     ceilings: str = "published",
@@ -347,7 +353,7 @@ def _custom(chip: Chip) -> dict[int, tuple[Protocol, ...]]:
     }
 
 
-def _torus_shape(shape: Any, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...]:
+def _torus_shape(shape: Shape, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...]:
     """Return the sizes of a slice's axes."""
     if shape is None:
         return pod
@@ -389,7 +395,7 @@ def _torus_kinds(sizes: tuple[int, ...], wrap: str) -> list[Kind]:
     return ["ring" if n == int(wrap) else "line" for n in sizes]
 
 
-def _lay_out(sizes: dict[str, int], on: Topology) -> dict[str, tuple[Axis, ...]]:
+def _lay_out(sizes: dict[str, int], on: Topology) -> Mesh:
     """Return the network's axes, or parts of them, for each logical axis."""
     total = math.prod(sizes.values())
     if total != on.members:

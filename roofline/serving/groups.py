@@ -45,14 +45,14 @@ def groups(s: ServingSetting) -> list[Job]:
 
 
 def _matmuls(
-    s: ServingSetting, name: str, kept: str, used: float, tokens: float, read: float | None = None
+    s: ServingSetting, name: str, dtype: str, used: float, tokens: float, read: float | None = None
 ) -> Job:
     """Return matmuls of tokens with `used` weights each; `read` weights are read from memory.
 
-    They compute in the type of the activations if the weights' type, `kept`, is the same.
+    They compute in the type of the activations if `dtype`, the weights' type, is the same.
     """
-    nbytes = (used if read is None else read) * width(kept)
-    narrow = computed_as(kept) == computed_as(s.activations)
+    nbytes = (used if read is None else read) * width(dtype)
+    narrow = computed_as(dtype) == computed_as(s.activations)
     return _group(name, "W", nbytes, 2 * used * tokens, s.activations if narrow else s.half)
 
 

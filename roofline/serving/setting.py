@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from roofline.network import Axis, Topology
+from roofline.network import Topology
+from roofline.network.axes import Mesh
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.checks import BadValue, name_of
 from roofline_helpers.common.dtypes import COMPUTED, computed_as, width
@@ -146,7 +147,7 @@ class ServingSetting(Fields):
 
     model: Decoder
     topology: Topology
-    mesh: Mapping[str, tuple[Axis, ...]]
+    mesh: Mesh
     by_kernel: bool
     phase: str
     batch: int

@@ -13,10 +13,11 @@ from typing import Any
 
 from roofline import network
 from roofline.configurations import model as model_of
-from roofline.network import Axis, Topology
+from roofline.network import Topology
+from roofline.network.axes import Mesh
 from roofline.network.collectives import Transfer
 from roofline.network.measured import by_law
-from roofline.network.topology import topology_of
+from roofline.network.topology import Asked, topology_of
 from roofline.serving.groups import exchanges, groups
 from roofline.serving.memory import ServingMemory, footprint
 from roofline.serving.operations import jobs
@@ -333,7 +334,7 @@ class ServingStep(Facts):
 def step(
     model: Decoder | str,
     hardware: Any,
-    mesh: Any = None,
+    mesh: Asked | None = None,
     *,
     phase: str = "decode",
     batch: int = 1,
@@ -447,8 +448,8 @@ def step(
         mesh = {"tensor": topology.axes}
     if phase != "prefill" and whole("new", new) > whole("context", context):
         raise BadValue(f"context has the step's own tokens too: new={new} of context={context}")
-    kept = single("reserve", reserve, zero=True)
-    if kept >= 1:
+    runtime = single("reserve", reserve, zero=True)
+    if runtime >= 1:
         raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")
     asked = dict(zip(TYPES, (weights, experts, projections, cache, activations), strict=True))
     types = types_of(decoder, topology.chip, asked)
@@ -470,7 +471,7 @@ def step(
         law=flag("law", law),
         floor=flag("floor", floor) and by_kernel,
         resident=flag("resident", resident),
-        reserve=kept,
+        reserve=runtime,
     )
     if not by_kernel:
         _refuse_kernels_only(setting, chips, measured)
@@ -479,7 +480,7 @@ def step(
     return _fastest(setting) if mesh is None else ServingStep(setting)
 
 
-def _refuse_kernels_only(s: ServingSetting, chips: Any, reached: bool) -> None:
+def _refuse_kernels_only(s: ServingSetting, chips: int, reached: bool) -> None:
     """Raise BadValue for arguments of a step on a topology that are for single kernels."""
     others = ("fusion", "attention", "law", "resident")
     asked = [name for name in others if getattr(s, name) != getattr(ServingSetting, name)]
@@ -491,7 +492,7 @@ def _refuse_kernels_only(s: ServingSetting, chips: Any, reached: bool) -> None:
         raise BadValue("reached=True is for one chip: give network.topology(…, ceilings='reached')")
 
 
-def _axes_of_roles(mesh: Any, model: Decoder, topology: Topology) -> dict[str, tuple[Axis, ...]]:
+def _axes_of_roles(mesh: Asked, model: Decoder, topology: Topology) -> Mesh:
     """Return the axes of each role; raise as `step`."""
     experts = model.experts.count if model.experts else 1
     most = {"tensor": (model.heads, "heads"), "expert": (experts, "experts")}
@@ -519,7 +520,7 @@ def _fastest(s: ServingSetting) -> ServingStep:
 
 def _dense(decoder: Decoder) -> Decoder:
     """Return a decoder if its kernels are those of Llama; raise BadValue otherwise."""
-    other = {
+    unlike = {
         "layers of several kinds": decoder.blocks,
         "shared experts or layers without experts": decoder.experts
         and (decoder.experts.shared or decoder.expert_layers < decoder.layers),
@@ -527,10 +528,10 @@ def _dense(decoder: Decoder) -> Decoder:
         "local attention": decoder.local,
         "a feed-forward of two matrices": not decoder.gated,
     }
-    names = [name for name, has in other.items() if has]
-    if names:
+    part = next((part for part, has in unlike.items() if has), None)
+    if part:
         raise BadValue(
-            f"a step on one chip counts Llama's kernels only, but {decoder.name} has {names[0]}: "
+            f"a step on one chip counts Llama's kernels only, but {decoder.name} has {part}: "
             "give a topology instead"
         )
     return decoder

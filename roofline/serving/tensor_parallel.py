@@ -37,7 +37,7 @@ def chip_counts(model: Decoder | str, chip: Any) -> list[int]:
     return counts
 
 
-def host(decoder: Decoder, device: Chip, chips: Any, ceilings: str = "published") -> Topology:
+def host(decoder: Decoder, device: Chip, chips: int, ceilings: str = "published") -> Topology:
     """Return a chip, or several of one host, that can share a model; raise as `step`."""
     count = whole("chips", chips)
     if count == 1:  # also of a chip without links

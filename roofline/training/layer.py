@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from roofline import network
-from roofline.network import Axis, Topology
+from roofline.network import Topology
+from roofline.network.axes import Mesh
 from roofline.training.step import matrix_rate
 from roofline_helpers.common.checks import BadValue, name_of, single
 from roofline_helpers.common.show import Facts, si
@@ -72,7 +72,7 @@ class Layer(Facts):
 
 def layer(
     topology: Topology,
-    mesh: Mapping[str, tuple[Axis, ...]],
+    mesh: Mesh,
     *,
     tokens: float,
     d_model: float,
@@ -110,17 +110,17 @@ def layer(
     """
     for name in mesh:
         name_of("mesh axis of a layer", name, CUTS)
-    own, width, inner = single("tokens", tokens), single("d_model", d_model), single("d_ff", d_ff)
+    rows, width, inner = single("tokens", tokens), single("d_model", d_model), single("d_ff", d_ff)
     weights, split = mesh.get("fsdp", ()), mesh.get("tensor", ())
-    ways = math.prod(axis.size for axis in split)
-    if inner < ways:
-        raise BadValue(f"{ways} chips can't split a width of {inner:g}")
+    parts = math.prod(axis.size for axis in split)
+    if inner < parts:
+        raise BadValue(f"{parts} chips can't split a width of {inner:g}")
     element = 2  # bytes
-    flops = 4 * own * width * inner
-    matrix = network.all_gather(element * width * inner / ways, weights)
-    tokens_of_all = element * own * ways * width
-    gathered = network.all_gather(tokens_of_all, split)
-    scattered = network.reduce_scatter(tokens_of_all, split)
+    flops = 4 * rows * width * inner
+    matrix = network.all_gather(element * width * inner / parts, weights)
+    activations = element * rows * parts * width
+    gathered = network.all_gather(activations, split)
+    scattered = network.reduce_scatter(activations, split)
     return Layer(
         flops,
         flops / matrix_rate(topology, "bf16"),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from roofline import network
-from roofline.network import Axis, Topology
+from roofline.network import Topology
+from roofline.network.axes import Over
 from roofline.training.step import matrix_rate
 from roofline_helpers.common.checks import single, whole
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.dtypes import width
 
 
-def least_tokens(topology: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "bf16") -> float:
+def least_tokens(topology: Topology, over: Over, *, dtype: Any = "bf16") -> float:
     """Return the fewest tokens per chip at which compute hides data-parallel exchanges.
 
     While a weight is gathered, or its gradient reduced, it is multiplied with t tokens: 2 t FLOPs
@@ -50,9 +50,7 @@ def least_tokens(topology: Topology, over: Axis | Iterable[Axis], *, dtype: Any 
     return gathered.transfer * rate / (2 * elements)
 
 
-def most_tensor(
-    topology: Topology, over: Axis | Iterable[Axis], d_ff: float, *, dtype: Any = "bf16"
-) -> float:
+def most_tensor(topology: Topology, over: Over, d_ff: float, *, dtype: Any = "bf16") -> float:
     """Return the largest tensor-parallel degree before the network is the bound.
 
     Two matmuls of 4 B D F / Y FLOPs per chip run against an all-gather and a reduce-scatter of
@@ -96,7 +94,7 @@ def largest_tensor(topology: Topology, d_ff: float) -> int:
 
 def least_width(
     topology: Topology,
-    over: Axis | Iterable[Axis],
+    over: Over,
     *,
     matrices: int = 3,
     active: float | None = None,

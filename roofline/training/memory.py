@@ -49,19 +49,15 @@ class TrainingMemory:
         Published runs fit that this count says don't: their optimiser splits gradients and moments
         over the replicas too, or activations wait in the host's memory.
         """
-        kept = (self.gradients + self.moments) * (1 - 1 / self.replicas)
-        ways = {
-            "gradients and moments are split over the replicas too": kept,
-            "activations wait in the host's memory, or more of them are recomputed": (
-                self.activations
-            ),
-            "both are moved: moments split over replicas, activations to the host": (
-                kept + self.activations
-            ),
+        split, saved = (self.gradients + self.moments) * (1 - 1 / self.replicas), self.activations
+        changes = {
+            "": 0.0,
+            "gradients and moments are split over the replicas too": split,
+            "activations wait in the host's memory, or more of them are recomputed": saved,
+            "both are moved: moments split over replicas, activations to the host": split + saved,
         }
-        if self.fits:
-            return ""
-        return next((way for way, less in ways.items() if self.total - less <= self.capacity), "")
+        fitting = (how for how, less in changes.items() if self.total - less <= self.capacity)
+        return next(fitting, "")
 
 
 def footprint(setting: TrainingSetting) -> TrainingMemory:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from roofline.network import Axis, Topology
+from roofline.network import Topology
+from roofline.network.axes import Mesh
+from roofline.network.topology import Asked
 from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
 from roofline_helpers.common.show import Fields
 from roofline_helpers.models import Decoder
@@ -45,7 +46,7 @@ class TrainingSetting(Fields):
 
     model: Decoder
     topology: Topology
-    mesh: Mapping[str, tuple[Axis, ...]]
+    mesh: Mesh
     batch: int
     seq: int
     dtype: str
@@ -79,9 +80,7 @@ class TrainingSetting(Fields):
         return self.group_tokens / self.microbatches
 
 
-def mesh_axes(
-    topology: Topology, mesh: Any, model: Decoder, seq: int
-) -> dict[str, tuple[Axis, ...]]:
+def mesh_axes(topology: Topology, mesh: Asked, model: Decoder, seq: int) -> Mesh:
     """Return the network's axes of each role; raise as `step`."""
     most = {
         "expert": (model.experts.count if model.experts else 1, "experts"),
@@ -92,14 +91,14 @@ def mesh_axes(
     return topology.mesh_of_roles(mesh, ROLES, most, model.name)
 
 
-def sharding_roles(asked: Any) -> tuple[str, ...]:
+def sharding_roles(asked: Iterable[str]) -> tuple[str, ...]:
     """Return the roles that weights are sharded over."""
     if isinstance(asked, str) or not isinstance(asked, Iterable):
         raise BadType(f"sharded must be roles of the mesh, got {shown(asked)}")
     return tuple(name_of("role that shards weights", role, SHARDED) for role in asked)
 
 
-def recomputed(asked: Any) -> tuple[str, ...]:
+def recomputed(asked: str | Iterable[str]) -> tuple[str, ...]:
     """Return the matmuls that are recomputed."""
     if isinstance(asked, str):
         return RECOMPUTE[name_of("recompute", asked, RECOMPUTE)]

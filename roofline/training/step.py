@@ -14,7 +14,7 @@ from roofline.configurations import model as model_of
 from roofline.network import Topology
 from roofline.network.collectives import Transfer
 from roofline.network.measured import by_law
-from roofline.network.topology import topology_of
+from roofline.network.topology import Asked, topology_of
 from roofline.training import measured, mixture
 from roofline.training.exchanges import exchanges
 from roofline.training.memory import GRADIENTS, TrainingMemory, footprint, parameters_held
@@ -308,14 +308,14 @@ class TrainingStep(Facts):
 def step(
     model: Decoder | str,
     hardware: Topology | str,
-    mesh: Any,
+    mesh: Asked,
     *,
     batch: int,
     seq: int,
     dtype: Any = "bf16",
     weights: Any = "fp32",
     moments: Any = "fp32",
-    recompute: Any = "full",
+    recompute: str | Iterable[str] = "full",
     microbatches: int = 1,
     interleave: int = 1,
     sharded: Iterable[str] = SHARDED,

@@ -42,7 +42,7 @@ class _PublishedRow(Generic[Step], Fields):
     source: str
     url: str
     chip: str
-    shape: Any
+    shape: int | str
     model: Decoder
     batch: int
     unsaid: str

@@ -287,6 +287,7 @@ def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes
         (lambda: net.topology("gb200", 256), rh.BadValue, "72 chips"),
         (lambda: net.all_gather(0, axis("v5e", "4x4", "x")), rh.BadValue, "nbytes.*0"),
         (lambda: net.all_gather(1, "x"), rh.BadType, "over.*'x'"),
+        (lambda: net.topology("v5e").mesh({"data": "x", "tensor": 16}), rh.BadType, "tensor"),
         (lambda: net.collective("gather", 1, ()), rh.UnknownName, "Nearest: 'all-gather'"),
     ],
 )
