@@ -376,14 +376,14 @@ def _value(figure: Figure | None) -> float | None:
 def _share(part: Any, n: int) -> Any:
     """Return what one of n devices has of a rate or a capacity, or of all that a part holds."""
     if isinstance(part, Mapping):
-        return {name: _share(each, n) for name, each in part.items()}
+        return {name: _share(member, n) for name, member in part.items()}
     if isinstance(part, Figure):
         share = part._derived(part.value / n, f"the chip's figure / {n}")
         return replace(share, sparse=_share(part.sparse, n))
     if isinstance(part, Link):
         return replace(part, rate=_share(part.rate, n))
     if isinstance(part, MemoryLevel | ReachedRates):
-        shares = (_share(getattr(part, each.name), n) for each in fields(part))
+        shares = (_share(getattr(part, field.name), n) for field in fields(part))
         return type(part)(*shares)
     return part and part / n
 
@@ -442,15 +442,15 @@ def assumed_floor(kind: str) -> float:
     >>> f"{assumed_floor('tpu') * 1e6:.2f} µs"
     '1.62 µs'
     """
-    kind = name_of("kind of chip", kind, sorted({each.kind for each in all_chips()}))
+    kind = name_of("kind of chip", kind, sorted({chip.kind for chip in all_chips()}))
     if kind == "tpu":
         return min(
             2 * side**3 / rate
-            for each in all_chips()
-            if each.kind == kind
-            for side, rate in each.per_device().reached.sizes.get("bf16", {}).items()
+            for chip in all_chips()
+            if chip.kind == kind
+            for side, rate in chip.per_device().reached.sizes.get("bf16", {}).items()
         )
-    return max(each.floor.value for each in all_chips() if each.floor)
+    return max(chip.floor.value for chip in all_chips() if chip.floor)
 
 
 def floor_of(given: Chip) -> float:
@@ -475,9 +475,9 @@ def _catalogue() -> dict[str, Chip]:
 @cache
 def _spellings() -> dict[str, str]:
     return {
-        spelling: each.key
-        for each in _catalogue().values()
-        for spelling in (each.name, *each.aliases, *each.device_kinds)
+        spelling: chip.key
+        for chip in _catalogue().values()
+        for spelling in (chip.name, *chip.aliases, *chip.device_kinds)
     }
 
 

@@ -101,8 +101,8 @@ class Found:
 
 
 @dataclass(frozen=True, repr=False)
-class _Held:
-    """Cases, and whether they agree."""
+class _Results:
+    """The result of each case, and whether they agree."""
 
     name: str
     chip: Chip
@@ -110,12 +110,12 @@ class _Held:
     found: dict[Scenario, Any]
 
     @staticmethod
-    def _word_of(each: Any) -> str:
+    def _word_of(result: Any) -> str:
         """Return the word for the result of one case."""
         raise NotImplementedError
 
     @staticmethod
-    def _cells(each: Any) -> dict[str, str]:
+    def _cells(result: Any) -> dict[str, str]:
         """Return the table's cells for one case."""
         raise NotImplementedError
 
@@ -126,13 +126,13 @@ class _Held:
     @property
     def word(self) -> str:
         """The word that all cases agree on, else "depends"."""
-        words = {self._word_of(each) for each in self.found.values()}
+        words = {self._word_of(result) for result in self.found.values()}
         return words.pop() if len(words) == 1 else DEPENDS
 
     @property
     def on(self) -> tuple[str, ...]:
         """The fields of `Scenario` that alone change the word of some case."""
-        words = {case: self._word_of(each) for case, each in self.found.items()}
+        words = {case: self._word_of(result) for case, result in self.found.items()}
         return tuple(
             axis
             for axis in WORDS
@@ -156,8 +156,8 @@ class _Held:
 
         names = [axis for axis in WORDS if len(values(axis)) > 1]
         return table(
-            {name: getattr(case, name) for name in names} | self._cells(each)
-            for case, each in self.found.items()
+            {name: getattr(case, name) for name in names} | self._cells(result)
+            for case, result in self.found.items()
         )
 
     def _repr_html_(self) -> str:
@@ -165,7 +165,7 @@ class _Held:
         return f"{line}\n{table_html(self.table())}"
 
 
-class Verdict(_Held):
+class Verdict(_Results):
     """The bound of a program on a chip, in each case, and whether all agree.
 
     `word` is "memory", "compute", "network" or "latency" if they do.
@@ -180,24 +180,24 @@ class Verdict(_Held):
     """
 
     @staticmethod
-    def _word_of(each: Found) -> str:
-        return each.bound or "nothing"
+    def _word_of(result: Found) -> str:
+        return result.bound or "nothing"
 
     @staticmethod
-    def _cells(each: Found) -> dict[str, str]:
-        return {"bound": each.bound or "nothing", "least time": si(each.seconds, "s")}
+    def _cells(result: Found) -> dict[str, str]:
+        return {"bound": result.bound or "nothing", "least time": si(result.seconds, "s")}
 
     def _range(self) -> str:
-        return f"at least {span(self.seconds, lambda each: si(each, 's'))}"
+        return f"at least {span(self.seconds, lambda seconds: si(seconds, 's'))}"
 
     @property
     def seconds(self) -> tuple[float, float]:
         """The least seconds of the fastest case, and of the slowest."""
-        times = [each.seconds for each in self.found.values()]
+        times = [result.seconds for result in self.found.values()]
         return min(times), max(times)
 
 
-class Gain(_Held):
+class Gain(_Results):
     """The speed-up by a change of a program on a chip, in each case.
 
     `word` is "gains", "loses" or "neither" if all agree: less than 5% either way is neither.
@@ -213,14 +213,14 @@ class Gain(_Held):
     """
 
     @staticmethod
-    def _word_of(each: float) -> str:
-        if each >= WORTH:
+    def _word_of(result: float) -> str:
+        if result >= WORTH:
             return "gains"
-        return "loses" if each <= 1 / WORTH else "neither"
+        return "loses" if result <= 1 / WORTH else "neither"
 
     @staticmethod
-    def _cells(each: float) -> dict[str, str]:
-        return {"times as fast": significant(each)}
+    def _cells(result: float) -> dict[str, str]:
+        return {"times as fast": significant(result)}
 
     def _range(self) -> str:
         return f"{span(self.times, significant)} times as fast"
@@ -260,11 +260,11 @@ def verdict(
     >>> verdict(matmul(256, 8192, 8192), "h200")
     <matmul on NVIDIA H200 SXM: compute, at least 34.7 µs to 50.6 µs>
     """
-    where, found = _place(program, chip), {}
-    for case in _cases(program, where):
-        kernels = _kernels(program, where, case)
+    device, found = _chip_for(program, chip), {}
+    for case in _cases(program, device):
+        kernels = _kernels(program, device, case)
         found[case] = Found(_busiest(kernels), _seconds(kernels))
-    return Verdict(name or _name(program), where, floor_of(where), found)
+    return Verdict(name or _name(program), device, floor_of(device), found)
 
 
 def gain(
@@ -297,16 +297,16 @@ def gain(
     >>> gain(four, fuse(*four), "h100", name="fusion")
     <fusion on NVIDIA H100 SXM: gains, 2.5 times as fast>
     """
-    ways = [(each, _place(each, chip)) for each in (before, after)]
+    devices = [_chip_for(program, chip) for program in (before, after)]
+    runs = [*zip((before, after), devices, strict=True)]
     found = {}
-    for case in dict.fromkeys(case for way in ways for case in _cases(*way)):
-        slow, fast = (_seconds(_kernels(*way, case)) for way in ways)
+    for case in dict.fromkeys(case for run in runs for case in _cases(*run)):
+        slow, fast = (_seconds(_kernels(*run, case)) for run in runs)
         found[case] = slow / fast
-    where = ways[0][1]
-    return Gain(name, where, floor_of(where), found)
+    return Gain(name, devices[0], floor_of(devices[0]), found)
 
 
-def _place(program: Any, chip: Any) -> Chip:
+def _chip_for(program: Program, chip: Any) -> Chip:
     if isinstance(program, StepLike):
         own = program.chip_of_verdict()
         return own if chip is None else chip_of(chip)
@@ -315,7 +315,7 @@ def _place(program: Any, chip: Any) -> Chip:
     return chip_of(chip)
 
 
-def _name(program: Any) -> str:
+def _name(program: Program) -> str:
     if isinstance(program, StepLike):
         return program.name
     return " → ".join(job.name for job, _ in _jobs(program))
@@ -340,16 +340,16 @@ def _jobs(program: Any) -> list[tuple[Work, int]]:
     return jobs
 
 
-def _cases(program: Any, chip: Chip) -> list[Scenario]:
+def _cases(program: Program, chip: Chip) -> list[Scenario]:
     """Return the cases that can differ here."""
     measured = chip.reached.matrix or chip.reached.vector or chip.reached.streams
     ceilings = ("published", "reached") if measured else ("published",)
-    several = isinstance(program, StepLike) or len(_jobs(program)) > 1
-    between = ("travels", "stays") if several else ("travels",)
-    return [Scenario(*each) for each in product(ceilings, ("without", "with"), between)]
+    in_a_row = isinstance(program, StepLike) or len(_jobs(program)) > 1
+    between = ("travels", "stays") if in_a_row else ("travels",)
+    return [Scenario(*values) for values in product(ceilings, ("without", "with"), between)]
 
 
-def _kernels(program: Any, chip: Chip, case: Scenario) -> list[Kernel]:
+def _kernels(program: Program, chip: Chip, case: Scenario) -> list[Kernel]:
     """Return the kernels of a program with their roofs in one case."""
     reached = case.ceilings == "reached"
     least = floor_of(chip) if case.floor == "with" else None

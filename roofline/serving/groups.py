@@ -85,7 +85,7 @@ def _experts_read(s: ServingSetting) -> float:
     assert experts
     hit = experts.count * experts.chosen_by(s.sequences("data") * s.new_tokens)
     d_model = s.model.d_model
-    read = hit * experts.one(d_model) + experts.always(d_model)
+    read = hit * experts.expert(d_model) + experts.always(d_model)
     return s.model.expert_layers * read / s.widths / s.size("expert")
 
 

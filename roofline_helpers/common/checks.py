@@ -82,12 +82,12 @@ class NotInstalled(RooflineError, ImportError):
     """A required package is not installed: the message says how to install it."""
 
 
-def needed(what: str, *packages: str) -> None:
-    """Raise NotInstalled unless the packages that `what` needs are installed."""
+def needed(purpose: str, *packages: str) -> None:
+    """Raise NotInstalled unless the packages that a purpose needs are installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise NotInstalled(
-            f"{what} needs {' and '.join(missing)}: pip install {' '.join(missing)}",
+            f"{purpose} needs {' and '.join(missing)}: pip install {' '.join(missing)}",
         )
 
 
@@ -183,8 +183,8 @@ def mapping(name: str, value: Any) -> Mapping[str, Any]:
     """Return `value` if it is a mapping from strings; raise BadType for anything else."""
     if not isinstance(value, Mapping):
         raise BadType(f"{name} must be a mapping of names, got {shown(value)}")
-    for each_key in value:
-        text(f"a name in {name}", each_key)
+    for member in value:
+        text(f"a name in {name}", member)
     return value
 
 
@@ -208,8 +208,8 @@ def name_of(
     if key(spelling) in meant:
         return meant[key(spelling)]
     near = difflib.get_close_matches(key(spelling), meant, n=5, cutoff=0.5)
-    own = _words(spelling)  # "8B" of a model says more than as many equal letters
-    near.sort(key=lambda each: -len(own & _words(meant[each])))
+    words = _words(spelling)  # "8B" of a model says more than as many equal letters
+    near.sort(key=lambda candidate: -len(words & _words(meant[candidate])))
     hint = f" Nearest: {meant[near[0]]!r}." if near else ""
     raise UnknownName(f"unknown {kind} {shown(spelling)}.{hint} {options}")
 
@@ -226,7 +226,7 @@ def key(name: str) -> str:
 
 def folded(name: str, value: Any) -> dict[str, Any]:
     """Return a mapping with its names as `key` spells them; raise where two become the same."""
-    by_key = {key(each_name): member for each_name, member in mapping(name, value).items()}
+    by_key = {key(spelling): member for spelling, member in mapping(name, value).items()}
     if len(by_key) < len(value):
         raise BadValue(f"{name} must name each once (in any spelling), got {', '.join(value)}")
     return by_key

@@ -185,8 +185,8 @@ def laws(family: str, chip: Any, dtype: str) -> Law:
     """
     name_of("family", family, sorted({law.family for law in every_law()}))
     on = {(law.chip, law.dtype): law for law in laws_of(family)}
-    key, measured = chip_of(chip).key, sorted({key for key, _ in on})
+    key, measured = chip_of(chip).key, sorted({chip_key for chip_key, _ in on})
     if key not in measured:
         raise UnknownName(f"{key} has no measured kernels of {family}; {', '.join(measured)} have")
-    types = sorted(each for one, each in on if one == key)
+    types = sorted(name for chip_key, name in on if chip_key == key)
     return on[key, name_of("measured type", dtype, types)]

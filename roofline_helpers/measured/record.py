@@ -233,8 +233,8 @@ class Sample(Fields):
     @property
     def remarks(self) -> list[str]:
         """Its notes and those of its passes, each once."""
-        passed = (note for timing in self.passes for note in timing.notes)
-        return list(dict.fromkeys([*self.notes, *passed]))
+        of_passes = (note for timing in self.passes for note in timing.notes)
+        return list(dict.fromkeys([*self.notes, *of_passes]))
 
 
 def ceiling_rate(sample: Sample) -> float:
@@ -299,8 +299,8 @@ class Record:
         UnknownName
             No such sample of that source; the message gives the nearest.
         """
-        of_source = {each.name: each for each in self.samples if each.source == source}
-        return of_source[name_of(f"sample of {source}", name, of_source)]
+        by_name = {sample.name: sample for sample in self.samples if sample.source == source}
+        return by_name[name_of(f"sample of {source}", name, by_name)]
 
     def group(self, group: str, source: str | None = None) -> tuple[Sample, ...]:
         """Return the samples of a group that could be measured, of one source or of all.
@@ -336,17 +336,17 @@ class Record:
     @property
     def streams(self) -> dict[str, float]:
         """Best bandwidth of each streaming kernel, byte/s – "read", "write", "copy", "triad" …"""
-        return {name: each.bandwidth for name, each in self.best("memory").items()}
+        return {name: sample.bandwidth for name, sample in self.best("memory").items()}
 
     @property
     def peaks(self) -> dict[str, float]:
         """Measured compute ceilings, FLOP/s by data type – the best of JAX's matmuls."""
-        return {dtype: each.rate for dtype, each in self.best("compute").items()}
+        return {dtype: sample.rate for dtype, sample in self.best("compute").items()}
 
     @property
     def vector_peaks(self) -> dict[str, float]:
         """Measured ceilings of the vector unit, FLOP/s by data type – the multiply-add chain."""
-        return {dtype: each.rate for dtype, each in self.best("vector").items()}
+        return {dtype: sample.rate for dtype, sample in self.best("vector").items()}
 
     def best(self, group: str) -> dict[str, Sample]:
         """Return the best sample of each stream of "memory", of each data type elsewhere.
@@ -389,8 +389,8 @@ class Record:
         if group is not None:
             self.group(group)
             chosen = tuple(sample for sample in self.samples if sample.group == group)
-        between = any(each.network for each in chosen)
-        return table(each._cells(between) for each in chosen)
+        between = any(sample.network for sample in chosen)
+        return table(sample._cells(between) for sample in chosen)
 
     def draw(
         self, dtype: Any = None, ax: Axes | None = None, *, beside: Record | None = None
@@ -422,8 +422,8 @@ class Record:
             and sample.passes
             and sample.flops
         }
-        points = {name: each.intensity for name, each in kernels.items()}
-        achieved = {name: each.rate for name, each in kernels.items()}
+        points = {name: sample.intensity for name, sample in kernels.items()}
+        achieved = {name: sample.rate for name, sample in kernels.items()}
         ax = plot.roofline(roof, points, achieved=achieved, ax=ax)
         if beside is None or wanted not in beside.peaks:
             return ax
@@ -507,8 +507,9 @@ def beside(record: Record) -> Record | None:
     """
     if not isinstance(record, Record):
         raise BadType(f"record must be a Record, got {shown(record)}")
-    same = [each for each in device_records().values() if _identity(each) == _identity(record)]
-    return max(same, key=lambda each: each.date, default=None)
+    committed = device_records().values()
+    same = [other for other in committed if _identity(other) == _identity(record)]
+    return max(same, key=lambda other: other.date, default=None)
 
 
 def _identity(record: Record) -> tuple[Any, ...]:

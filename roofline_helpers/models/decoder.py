@@ -138,14 +138,14 @@ class Decoder(Facts):
             blocks.append(Block(far if whole else near, (mixed if has and mixed else dense,)))
         return tuple(blocks)
 
-    def mixers(self, of: Callable[[Mixer], float]) -> Any:
+    def mixers(self, number: Callable[[Mixer], float]) -> Any:
         """Return the sum over all layers of a number that their mixers have."""
-        return sum(n * of(block.mixer) for block, n in self.kinds.items() if block.mixer)
+        return sum(n * number(block.mixer) for block, n in self.kinds.items() if block.mixer)
 
-    def feeds(self, of: Callable[[Any], float], kind: type = object) -> Any:
+    def feeds(self, number: Callable[[Any], float], kind: type = object) -> Any:
         """Return the sum over all layers of a number that their feed-forwards of a kind have."""
-        each = ((feed, n) for block, n in self.kinds.items() for feed in block.feeds)
-        return sum(n * of(feed) for feed, n in each if isinstance(feed, kind))
+        counted = ((feed, n) for block, n in self.kinds.items() for feed in block.feeds)
+        return sum(n * number(feed) for feed, n in counted if isinstance(feed, kind))
 
     @property
     def sums(self) -> int:
@@ -194,8 +194,8 @@ class Decoder(Facts):
 
     def expert_parameters(self, active: bool = False) -> int:
         """Return the elements of one layer's experts and router; with `active`, of those used."""
-        of = next((block.experts for block in self.kinds if block.experts), None)
-        return of.matrices(self.d_model, active) if of else 0
+        experts = next((block.experts for block in self.kinds if block.experts), None)
+        return experts.matrices(self.d_model, active) if experts else 0
 
     def _matrices(self, active: bool) -> int:
         return self.mixing + self.dense + self.expert_layers * self.expert_parameters(active)

@@ -85,7 +85,7 @@ class Experts:
         """
         return 1 - math.pow(1 - self.active / self.count, tokens)
 
-    def one(self, d_model: int) -> int:
+    def expert(self, d_model: int) -> int:
         """Return the elements of one expert that isn't shared."""
         return FeedForward(self.d_ff, self.gated).matrices(self.inner or d_model)
 
@@ -97,7 +97,7 @@ class Experts:
     def matrices(self, d_model: int, active: bool = False) -> int:
         """Return the elements of experts and router; with `active`, of those that a token uses."""
         used = self.active if active else self.count
-        return used * self.one(d_model) + self.always(d_model)
+        return used * self.expert(d_model) + self.always(d_model)
 
     @property
     def hidden(self) -> int:
@@ -256,26 +256,32 @@ def attention(
 
 
 def latent_attention(
-    d_model: int, heads: int, of: Latent, *, top: int = 0, index_heads: int = 0, index_dim: int = 0
+    d_model: int,
+    heads: int,
+    latent: Latent,
+    *,
+    top: int = 0,
+    index_heads: int = 0,
+    index_dim: int = 0,
 ) -> Mixer:
     """Return multi-head latent attention, with an indexer if `top` keys are chosen.
 
     Source of the indexer: DeepSeek-AI, "DeepSeek-V3.2", arXiv:2512.02556.
     """
-    query, index = heads * (of.nope_dim + of.rope_dim), index_heads * index_dim
-    output = heads * of.value_dim * d_model
-    queries = (query + index) * (of.q_rank or d_model) + of.q_rank * d_model
-    down = d_model * (of.kv_rank + of.rope_dim + index_dim + index_heads)
-    up = heads * (of.nope_dim + of.value_dim)
+    query, index = heads * (latent.nope_dim + latent.rope_dim), index_heads * index_dim
+    output = heads * latent.value_dim * d_model
+    queries = (query + index) * (latent.q_rank or d_model) + latent.q_rank * d_model
+    down = d_model * (latent.kv_rank + latent.rope_dim + index_dim + index_heads)
+    up = heads * (latent.nope_dim + latent.value_dim)
     return Mixer(
         "latent attention",
-        queries + down + of.kv_rank * up + output,
+        queries + down + latent.kv_rank * up + output,
         output,
         heads,
-        made=of.q_rank + of.kv_rank + of.rope_dim + query + up,
-        cache_width=of.kv_rank + of.rope_dim + index_dim,
-        scores=query + heads * of.value_dim,
-        absorbed=heads * (2 * of.kv_rank + of.rope_dim),
+        made=latent.q_rank + latent.kv_rank + latent.rope_dim + query + up,
+        cache_width=latent.kv_rank + latent.rope_dim + index_dim,
+        scores=query + heads * latent.value_dim,
+        absorbed=heads * (2 * latent.kv_rank + latent.rope_dim),
         top=top,
         choosing=index,
         choosing_width=index_dim,
@@ -379,10 +385,10 @@ class Stored:
         return {name: value for name, value in values.items() if value}
 
 
-def check_sizes(of: Any, *names: str) -> None:
+def check_sizes(owner: Any, *names: str) -> None:
     """Raise BadType or BadValue unless these fields are whole positive numbers."""
     for name in names:
-        whole(name, getattr(of, name))
+        whole(name, getattr(owner, name))
 
 
 def _triangle(n: int) -> int:

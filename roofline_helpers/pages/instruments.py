@@ -205,28 +205,27 @@ def ridges(chips: Sequence[str] = ("v5p", "v6e", "v7x"), *, n: int = 600) -> Ele
     >>> ridges(["v5p", "v6e"]).kind
     'ridges'
     """
-    listed = [chip_of(chip) for chip in chips]
-    kind = listed[0].half
-    keys = [each.key for each in listed]
-    slots = dict(zip("abcd", [*keys, "", "", ""], strict=False))
-    job = work.matmul(n, n, n, kind)
-    roofs = [each.roofline(kind) for each in listed]
+    compared = [chip_of(chip) for chip in chips]
+    dtype = compared[0].half
+    slots = dict(zip("abcd", [*(chip.key for chip in compared), "", "", ""], strict=False))
+    job = work.matmul(n, n, n, dtype)
+    roofs = [chip.roofline(dtype) for chip in compared]
     rows: list[dict[str, Any]] = [
         {
             "chip": roof.name,
             "peak": rate(roof.peak),
             "memory": si(roof.bandwidth, "B/s", digits=4),
             "ridge": significant(roof.ridge),
-            "compute-bound from N": first_compute_bound(roof, kind),
+            "compute-bound from N": first_compute_bound(roof, dtype),
             f"N = {n}": f"{roof.bound(job.intensity)}-bound",
         }
         for roof in roofs
     ]
-    plain = f"{kind} matmul of size {n}, {significant(job.intensity)} FLOP/byte: " + ", ".join(
+    plain = f"{dtype} matmul of size {n}, {significant(job.intensity)} FLOP/byte: " + ", ".join(
         f"{roof.bound(job.intensity)}-bound on {roof.name} (ridge {significant(roof.ridge)})"
         for roof in roofs
     )
-    start = {**slots, "dtype": kind, "n": n}
+    start = {**slots, "dtype": dtype, "n": n}
     return instrument("ridges", "One matmul, several chips", start, plain, rows)
 
 
@@ -253,7 +252,7 @@ def matmul(chip: str = "h100", side: int = 512) -> Element:
         f"{chip_of(chip).name}: {significant(job.intensity)} FLOP/byte, "
         f"{roof.bound(job.intensity)}-bound, at most {rate(roof.attainable(job.intensity))}"
     )
-    rows = [matmul_row(roof, start["dtype"], each) for each in (128, 512, 1024, 2048, 8192)]
+    rows = [matmul_row(roof, start["dtype"], size) for size in (128, 512, 1024, 2048, 8192)]
     start |= dict.fromkeys("mnk", side)
     return instrument("matmul", "Any matmul, any chip", start, plain, rows)
 
@@ -339,7 +338,7 @@ def your_kernel() -> Element:
     m, n, k = (YOUR_KERNEL[side] for side in "mnk")
     job = work.matmul(m, n, k, start["dtype"])
     verdict = verdicts.verdict(job, "h100", name=f"{m} × {n} × {k} matmul")
-    rows = [matmul_row(roof, start["dtype"], side) for side in (128, 512, 1024, 2048, 8192)]
+    rows = [matmul_row(roof, start["dtype"], size) for size in (128, 512, 1024, 2048, 8192)]
     floors = {"tpu": assumed_floor("tpu"), "other": assumed_floor("gpu")}
     plain = (
         f"{repr(verdict).strip('<>')}. Square ones, N × N × N, on {roof.name}, published ceilings"

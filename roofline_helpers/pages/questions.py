@@ -28,7 +28,7 @@ def rendered(then: Any) -> tuple[str, str, tuple[Element, ...]]:
     if then is None:
         return "", "", ()
     if isinstance(then, list | tuple):
-        parts = [rendered(one) for one in then]
+        parts = [rendered(part) for part in then]
         return (
             "\n".join(html for html, _, _ in parts),
             "\n".join(plain for _, plain, _ in parts),
@@ -95,9 +95,9 @@ def sheet(*exercises: Element) -> Element:
     """
     return Element(
         "sheet",
-        {"exercises": [one.data for one in exercises]},
-        str(fragment("sheet", [Markup(one.fallback) for one in exercises])),
-        "\n".join(f"{i}. {one.plain}" for i, one in enumerate(exercises, 1)),
+        {"exercises": [exercise.data for exercise in exercises]},
+        str(fragment("sheet", [Markup(exercise.fallback) for exercise in exercises])),
+        "\n".join(f"{i}. {exercise.plain}" for i, exercise in enumerate(exercises, 1)),
     )
 
 
@@ -296,7 +296,7 @@ def bank() -> dict[str, Asked]:
     """
     questions: dict[str, Asked] = {}
     folder = resources.files("roofline_helpers") / "data" / "questions"
-    for path in sorted(folder.iterdir(), key=lambda one: one.name):
+    for path in sorted(folder.iterdir(), key=lambda file: file.name):
         chapter = path.name.removesuffix(".toml")
         for key, asked in read_questions(chapter, path.read_text("utf-8")):
             if key in questions:
@@ -343,14 +343,14 @@ def _entry(table: Any) -> ChoiceEntry | NumberEntry:
 
 @contextmanager
 def _placed(chapter: str, key: str = "") -> Iterator[None]:
-    """Add the place to an error."""
-    place = f"{chapter}.toml" + (f", {key}" if key else "")
+    """Say in an error which question it is about."""
+    source = f"{chapter}.toml" + (f", {key}" if key else "")
     try:
         yield
     except RooflineError as error:
-        raise type(error)(f"{place}: {error}") from error
+        raise type(error)(f"{source}: {error}") from error
     except Exception as error:  # a text may use an attribute that a value doesn't have
-        raise BadValue(f"{place}: {type(error).__name__}: {error}") from error
+        raise BadValue(f"{source}: {type(error).__name__}: {error}") from error
 
 
 # --- building ------------------------------------------------------------------------------------
@@ -384,21 +384,21 @@ _FILL = _Fill()
 def _names(entry: ChoiceEntry | NumberEntry) -> set[str]:
     """Return the names of the values that a question's cell has to pass."""
     texts = [entry.prompt, entry.above, entry.below, entry.lead or ""]
-    places: list[Any] = []
+    fields: list[Any] = []
     if isinstance(entry, ChoiceEntry):
         texts += [words for option in entry.options for words in (option.text, option.feedback)]
     else:
-        texts += [entry.hint, entry.why, *(one.feedback for one in entry.wrong)]
-        places = [entry.solution, *(v for one in entry.wrong for v in _pair(one.value))]
-    places += [field for words in texts for _, field, _, _ in _FILL.parse(words)]
+        texts += [entry.hint, entry.why, *(wrong.feedback for wrong in entry.wrong)]
+        fields = [entry.solution, *(v for wrong in entry.wrong for v in _pair(wrong.value))]
+    fields += [field for words in texts for _, field, _, _ in _FILL.parse(words)]
     names = set()
-    for place in places:
-        if isinstance(place, str):
-            if not re.fullmatch(r"[^\W\d]\w*(\.\w+|\[[^\[\]]+\])*", place):
+    for field in fields:
+        if isinstance(field, str):
+            if not re.fullmatch(r"[^\W\d]\w*(\.\w+|\[[^\[\]]+\])*", field):
                 raise BadValue(
-                    f"{place!r} is no name with attributes and indices: compute in the cell"
+                    f"{field!r} is no name with attributes and indices: compute in the cell"
                 )
-            names.add(re.split(r"[.[]", place)[0])
+            names.add(re.split(r"[.[]", field)[0])
     return names - {"solution"}
 
 
@@ -439,9 +439,8 @@ def build(
     with _placed(asked.chapter, key):
         if isinstance(entry, NumberEntry):
             values = {**values, "solution": _value(entry.solution, values)}
-        around = [_text(entry.above, values) or None, then, _text(entry.below, values) or None]
-        listed = [one for one in around if one is not None]
-        html, below, inner = rendered(listed)
+        content = [_text(entry.above, values) or None, then, _text(entry.below, values) or None]
+        html, below, inner = rendered([part for part in content if part is not None])
         if isinstance(entry, ChoiceEntry):
             kind, (data, answers, reply) = "choice", _choice(entry, values, right)
         elif right:
@@ -482,23 +481,22 @@ Parts = tuple[dict[str, Any], list[tuple[str, str]], str]
 def _choice(entry: ChoiceEntry, values: Mapping[str, Any], right: Collection[str]) -> Parts:
     options: dict[str, dict[str, Any]] = {}
     names = {}
-    for one in entry.options:
-        text, feedback = _line(one.text, values), _line(one.feedback, values)
-        options[text] = {"text": text, "feedback": feedback, "right": one.right}
-        names[one.key or text] = options[text]
+    for option in entry.options:
+        text, feedback = _line(option.text, values), _line(option.feedback, values)
+        options[text] = {"text": text, "feedback": feedback, "right": option.right}
+        names[option.key or text] = options[text]
     if len(options) < len(entry.options):
         raise BadValue(f"two options read the same: {', '.join(options)}")
     for name in right:
         names[name_of("option", name, names)]["right"] = True
-    correct = [one for one in options.values() if one["right"]]
+    correct = {text: data["feedback"] for text, data in options.items() if data["right"]}
     if not correct or (len(correct) > 1 and not entry.multi):
-        said = ", ".join(one["text"] for one in correct) or "none"
-        raise BadValue(f"one option must be right, got {said}")
-    answers = [(f"{one['text']}.", f" {one['feedback']}") for one in correct]
+        raise BadValue(f"one option must be right, got {', '.join(correct) or 'none'}")
+    answers = [(f"{text}.", f" {feedback}") for text, feedback in correct.items()]
     reply = " ".join("".join(words) for words in answers)
-    for text, option in options.items():
-        if not option["right"]:
-            answers.append(("", f"Not “{text}”: {option['feedback']}"))
+    for text, data in options.items():
+        if not data["right"]:
+            answers.append(("", f"Not “{text}”: {data['feedback']}"))
     return {"multi": entry.multi, "options": [*options.values()]}, answers, reply
 
 
@@ -536,19 +534,20 @@ def _wrong_ranges(
 ) -> list[tuple[float, float, str]]:
     """Return the range of each known wrong answer, and its feedback."""
     known = []
-    for one in entry.wrong:
-        found = [_value(value, values) for value in _pair(one.value)]
+    for wrong in entry.wrong:
+        numbers = [_value(value, values) for value in _pair(wrong.value)]
         ends = [
-            finite("a feedback's value", v * factor) for factor in _pair(one.times) for v in found
+            finite("a feedback's value", number * factor)
+            for factor in _pair(wrong.times)
+            for number in numbers
         ]
         low, high = ends[0], ends[-1]
-        single = len(ends) == 1
-        if single:
+        close = False
+        if len(ends) == 1:
+            close = abs(low - exact) <= near * (1 + 1e-12)
             spare = abs(low) * min(entry.tolerance or 0.02, 0.02)
             low, high = low - spare, high + spare
-        close = abs(ends[0] - exact) <= near * (1 + 1e-12)
-        met = low <= exact <= high or (single and close)
-        if met:
+        if close or low <= exact <= high:
             raise BadValue(f"feedback for {shown(ends)} would also meet the solution, {exact:g}")
-        known.append((low, high, _line(one.feedback, values)))
+        known.append((low, high, _line(wrong.feedback, values)))
     return known

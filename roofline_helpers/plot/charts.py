@@ -16,12 +16,12 @@ from roofline_helpers.plot.rooflines import legend_below, name_at_margin, name_b
 from roofline_helpers.plot.style import (
     LINES,
     PALETTE,
+    as_list,
     axes_for,
     grid_behind,
     log_scale,
     look_of,
     note,
-    several,
     short_number,
     tint,
 )
@@ -158,7 +158,7 @@ class _Piece(NamedTuple):
 def _pieces(kernels: Work | Sequence[Work]) -> list[_Piece]:
     return [
         _Piece(tensor, single(tensor, n * passes.get(tensor, 1)), hatch, i)
-        for i, job in enumerate(several(kernels, Work))
+        for i, job in enumerate(as_list(kernels, Work))
         for group, passes, hatch in ((job.reads, job.passes, ""), (job.writes, {}, "////"))
         for tensor, n in group.items()
     ]

@@ -18,15 +18,15 @@ from roofline_helpers.plot.style import (
     PALETTE,
     SMALL,
     AtDraw,
-    again,
     figure_of,
     halo,
     has_marker,
     lay_out,
     loose_line,
-    need,
     note,
     point_of,
+    request_relayout,
+    require,
     size_of,
 )
 
@@ -55,9 +55,9 @@ def hits(segments: Pixels, boxes: Pixels) -> NDArray[np.bool_]:
     start = segments[:, None, :2]
     step = segments[:, None, 2:] - start
     with np.errstate(divide="ignore", invalid="ignore"):
-        one = (boxes[None, :, :2] - start) / step
-        two = (boxes[None, :, 2:] - start) / step
-    nearer, farther = np.fmin(one, two), np.fmax(one, two)
+        to_low = (boxes[None, :, :2] - start) / step
+        to_high = (boxes[None, :, 2:] - start) / step
+    nearer, farther = np.fmin(to_low, to_high), np.fmax(to_low, to_high)
     enter = np.fmax(nearer[..., 0], nearer[..., 1])
     leave = np.fmin(farther[..., 0], farther[..., 1])
     return np.asarray((enter < leave) & (leave > 0) & (enter < 1))
@@ -114,9 +114,9 @@ def meet(a: Pixels, b: Pixels) -> bool:
     """Return whether two rotated boxes overlap: no edge direction separates them."""
     for box in (a, b):
         for edge in (box[1] - box[0], box[3] - box[0]):
-            one, two = a @ edge, b @ edge
+            on_a, on_b = a @ edge, b @ edge
             slack = 1e-6 * float(np.hypot(*edge)) + 1e-9
-            if bool(one.max() <= two.min() + slack) or bool(two.max() <= one.min() + slack):
+            if bool(on_a.max() <= on_b.min() + slack) or bool(on_b.max() <= on_a.min() + slack):
                 return False
     return True
 
@@ -187,28 +187,28 @@ def solve(scene: Scene) -> _Outcome:
     orders are tried, and names without a place are moved to the front.
     """
     anchors = scene.anchors
-    places = [_places(scene, n) for n in range(len(anchors))]
+    candidates = [_candidates(scene, n) for n in range(len(anchors))]
     x = anchors[:, 0]
     crowd = [np.sum(np.hypot(*(anchors - a).T) < 60 * scene.point) for a in anchors]
     orders = (np.arange(len(x)), np.argsort(x), np.argsort(-x), np.argsort(crowd)[::-1])
     outcomes = []
     for order in orders:
         for _ in range(3):
-            outcomes.append(greedy(order, places, scene.point))
+            outcomes.append(greedy(order, candidates, scene.point))
             stuck = outcomes[-1].costs[order] >= HARD
             order = np.concatenate([order[stuck], order[~stuck]])
     return min(outcomes, key=lambda outcome: float(outcome.costs.sum()))
 
 
-def greedy(order: NDArray[np.intp], places: Sequence[Candidates], point: float) -> _Outcome:
+def greedy(order: NDArray[np.intp], candidates: Sequence[Candidates], point: float) -> _Outcome:
     """Give each name, in this order, the cheapest remaining place."""
     taken = np.empty((0, 4))
     leads = np.empty((0, 4))
-    boxes = np.zeros((len(places), 4))
-    paid = np.zeros(len(places))
+    boxes = np.zeros((len(candidates), 4))
+    paid = np.zeros(len(candidates))
     pad = np.array([-2, -1, 2, 1]) * point
     for i in order:
-        own = places[i]
+        own = candidates[i]
         cost = own.costs + HARD * (
             touches(own.boxes + pad, taken).sum(axis=1)
             + hits(own.leaders, taken).sum(axis=1)
@@ -223,7 +223,7 @@ def greedy(order: NDArray[np.intp], places: Sequence[Candidates], point: float) 
     return _Outcome(paid, boxes)
 
 
-def _places(scene: Scene, n: int) -> Candidates:
+def _candidates(scene: Scene, n: int) -> Candidates:
     # costs are those without other names
     anchor, (w, h), point, frame = scene.anchors[n], scene.sizes[n], scene.point, scene.frame
     boxes = _boxes_around(anchor, w, h, point)
@@ -319,12 +319,12 @@ class Placer(AtDraw):
                 label.shown = str(number)
             self._show_key(renderer)
             groups = self._groups()
-            costs, places = self._solve(renderer, groups)
+            costs, boxes = self._solve(renderer, groups)
             stuck = [group[0] for group, cost in zip(groups, costs, strict=True) if cost >= HARD]
             if not stuck or len(self._numbered) == len(self._labels):
                 break
             self._number(groups, stuck)
-        for group, box in zip(groups, places, strict=True):
+        for group, box in zip(groups, boxes, strict=True):
             anchor, point = self._anchor(group[0]), point_of(self.ax)
             made, leader = group[0].made, group[0].leader
             start = self.ax.transData.transform((group[0].x, group[0].y))
@@ -343,11 +343,13 @@ class Placer(AtDraw):
         if not more:
             named = [label for label in self._labels if label not in self._numbered]
             here = self._anchor(stuck[0])
-            more = [min(named, key=lambda one: float(np.hypot(*(self._anchor(one) - here))))]
-        self._numbered = [one for one in self._labels if one in self._numbered or one in more]
+            more = [min(named, key=lambda label: float(np.hypot(*(self._anchor(label) - here))))]
+        numbered = [*self._numbered, *more]
+        self._numbered = [label for label in self._labels if label in numbered]
 
     def _show_key(self, renderer: Any) -> None:
-        text = wrapped(self.ax, [f"{one.shown}: {one.text}" for one in self._numbered], renderer)
+        entries = [f"{label.shown}: {label.text}" for label in self._numbered]
+        text = wrapped(self.ax, entries, renderer)
         if self._key is None:
             look = {"xycoords": self.ax.xaxis.label, "annotation_clip": False}
             self._key = note(self.ax, "", (0.5, 0), (0, -4), "key", ha="center", va="top", **look)
@@ -355,7 +357,7 @@ class Placer(AtDraw):
         self._key.set(text=text, visible=bool(text))
         if changed:
             lay_out(figure_of(self.ax))
-            again(self.ax)
+            request_relayout(self.ax)
 
     def _anchor(self, label: Label) -> Pixels:
         moved = np.array(label.shift) * point_of(self.ax)
@@ -481,7 +483,7 @@ def place_labels(
     >>> [label.get_text() for label in place_labels(axes, [(2, 2, "here")])]
     ['here']
     """
-    need(ax, Axes)
+    require(ax, Axes)
     triples = list(labels)
     for label in triples:
         if not (isinstance(label, tuple) and len(label) == 3 and isinstance(label[2], str)):

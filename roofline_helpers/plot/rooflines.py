@@ -25,7 +25,7 @@ from roofline_helpers.plot.style import (
     AtDraw,
     Jobs,
     Kernels,
-    again,
+    as_list,
     axes_for,
     ceiling,
     checked_jobs,
@@ -39,13 +39,13 @@ from roofline_helpers.plot.style import (
     log_axes,
     look_of,
     loose_line,
-    need,
     note,
     percent_text,
     point_of,
     position,
     rate_text,
-    several,
+    request_relayout,
+    require,
     short_names,
     short_number,
     size_of,
@@ -121,12 +121,10 @@ def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
     lines = [line for line in ax.lines if line.get_gid() == "arrow" or has_marker(line)]
     spots = [line.get_transform().transform(line.get_xydata()) for line in lines]
     worth = [
-        np.full(len(each), 1.0 if has_marker(line) else 50.0)
-        for line, each in zip(lines, spots, strict=True)
+        np.full(len(pixels), 1.0 if has_marker(line) else 50.0)
+        for line, pixels in zip(lines, spots, strict=True)
     ]
-    places = np.vstack([np.empty((0, 2)), *spots])
-    costs = np.hstack([np.empty(0), *worth])
-    return places, costs
+    return np.vstack([np.empty((0, 2)), *spots]), np.hstack([np.empty(0), *worth])
 
 
 def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> None:
@@ -178,7 +176,7 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
             y = ax.bbox.y1
             path.set_data([start, start, end], [y, y + 2 * point, y + 10 * point])
         if slant != before:
-            again(ax)
+            request_relayout(ax)
 
     AtDraw(ax, place, -8)
 
@@ -240,7 +238,7 @@ def legend_below(ax: Axes, handles: list[Patch]) -> None:
                            handlelength=1.4, columnspacing=1.2)  # fmt: skip
         legend.set_in_layout(False)
         lay_out(figure)
-        again(ax)
+        request_relayout(ax)
         width = legend.get_window_extent().width
         if width <= ax.bbox.x1 or columns == 1:
             break
@@ -298,7 +296,7 @@ def roofline(
     >>> axes.get_xlabel()
     'arithmetic intensity (FLOP/byte)'
     """
-    need(roof, Roofline)
+    require(roof, Roofline)
     named = checked_jobs(jobs or {})
     points = {label: position(label, job, roof) for label, job in named.items()}
     measured = {
@@ -389,7 +387,7 @@ def compare(
     >>> compare([chip("v5e").roofline(), chip("v6e").roofline()]).get_xscale()
     'log'
     """
-    roofs = several(rooflines, Roofline)
+    roofs = as_list(rooflines, Roofline)
     named = checked_jobs(jobs or {})
     points = {label: [position(label, job, roof) for roof in roofs] for label, job in named.items()}
     ax = axes_for(ax)
@@ -454,7 +452,7 @@ def fusion(
     >>> fusion(chip("h100").roofline(), four, work.fuse(*four)).get_yscale()
     'log'
     """
-    need(roof, Roofline)
+    require(roof, Roofline)
     (name0, first), (name1, last) = labelled_work(before, "before"), labelled_work(after, "after")
     points = {name0: first, **checked_jobs(steps or {}), name1: last}
     spots = [position(label, job, roof) for label, job in points.items()]
@@ -497,7 +495,7 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     >>> hierarchical(roof, {"matmul": work.matmul(512, 512, 512)}).get_xscale()
     'log'
     """
-    need(roof, Roofline)
+    require(roof, Roofline)
     named = checked_jobs(jobs)
     slopes, roof = roof.slopes, roof.without_floor()
     rows = []

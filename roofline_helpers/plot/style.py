@@ -158,7 +158,7 @@ Kernels: TypeAlias = "Work | Sequence[Work]"
 Jobs: TypeAlias = "Mapping[str, Job]"
 
 
-def need(value: Any, kind: type) -> None:
+def require(value: Any, kind: type) -> None:
     """Raise BadType unless a value is of this type."""
     if not isinstance(value, kind):
         raise BadType(f"a {kind.__name__} is needed here, got {shown(value)}")
@@ -184,11 +184,11 @@ def position(label: str, job: Job, roof: Roofline) -> tuple[float, float]:
     return float(x), float(roof.attainable(job))
 
 
-def several(entries: Any, kind: type[T]) -> list[T]:
-    """Return one or several of a type as a list; raise for anything else, and for none."""
-    members = list(entries) if isinstance(entries, Iterable) else [entries]
+def as_list(given: Any, kind: type[T]) -> list[T]:
+    """Return one value of a type, or a sequence of them, as a list; raise for none."""
+    members = list(given) if isinstance(given, Iterable) else [given]
     for member in members:
-        need(member, kind)
+        require(member, kind)
     if not members:
         raise BadValue(f"at least one {kind.__name__} is needed, got none")
     return members
@@ -198,7 +198,7 @@ def labelled_work(end: Any, label: str) -> tuple[str, Work]:
     """Return one end of a fusion arrow as (label, work), with `label` as the default."""
     if isinstance(end, tuple) and len(end) == 2 and isinstance(end[0], str):
         label, end = end
-    return label, end if isinstance(end, Work) else total(*several(end, Work))
+    return label, end if isinstance(end, Work) else total(*as_list(end, Work))
 
 
 def short_names(names: Sequence[str]) -> tuple[list[str], str]:
@@ -219,7 +219,7 @@ def axes_for(ax: Axes | None) -> Axes:
     """Return the Axes to draw in: the given ones, or new ones in a new figure."""
     if ax is None:
         _, ax = plt.subplots(layout="constrained")
-    need(ax, Axes)
+    require(ax, Axes)
     figure = ax.figure
     if figure.get_layout_engine() is None and ax.get_subplotspec() is not None:
         figure.set_layout_engine("constrained")  # type: ignore[union-attr]
@@ -244,15 +244,15 @@ def lay_out(figure: Figure) -> None:
         engine.execute(figure)
 
 
-def again(ax: Axes) -> None:
-    """Let the functions that run before drawing run once more."""
+def request_relayout(ax: Axes) -> None:
+    """Let the functions that run before drawing run once more, after a new layout."""
     for artist in figure_of(ax).artists:
-        if isinstance(artist, Places):
+        if isinstance(artist, Layout):
             artist.moved = True
 
 
 class AtDraw(Artist):
-    """Runs a function before its figure is drawn, when all sizes are known; see `Places`."""
+    """Runs a function before its figure is drawn, when all sizes are known; see `Layout`."""
 
     def __init__(self, ax: Axes, function: Callable[[Any], None], zorder: float) -> None:
         super().__init__()
@@ -261,11 +261,11 @@ class AtDraw(Artist):
         self.ax, self.function = ax, function
         ax.add_artist(self)
         figure = figure_of(ax)
-        if not any(isinstance(artist, Places) for artist in figure.artists):
-            figure.add_artist(Places())
+        if not any(isinstance(artist, Layout) for artist in figure.artists):
+            figure.add_artist(Layout())
 
 
-class Places(Artist):
+class Layout(Artist):
     """Runs all of a figure's `AtDraw`, the lowest `zorder` first, before any Axes is drawn.
 
     If one of them changes the layout, the others' results are invalid: the figure is laid out once

@@ -76,8 +76,8 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
                 consumed.add(tensor)
             else:
                 entering[tensor] = n
-                again = np.maximum(passes.get(tensor, 1), kernel.passes.get(tensor, 1))
-                passes[tensor] = plain(again)
+                most = np.maximum(passes.get(tensor, 1), kernel.passes.get(tensor, 1))
+                passes[tensor] = plain(most)
         for tensor, n in kernel.writes.items():
             if tensor in made:
                 raise BadValue(f"tensor {tensor!r} is made twice: give the second another name")
@@ -207,17 +207,17 @@ def resident(
     tensors = _tensors(kernels)
     written = [name for name, tensor in tensors.items() if tensor.made]
     for name in onward:
-        each = tensors[name_of("tensor made by these kernels", name, written)]
-        each.last, each.uses = len(kernels) - 1, each.uses + 1
+        tensor = tensors[name_of("tensor made by these kernels", name, written)]
+        tensor.last, tensor.uses = len(kernels) - 1, tensor.uses + 1
     chosen: set[str] = set()
     used = [0.0] * len(kernels)
-    for each in sorted(tensors.values(), key=lambda tensor: (tensor.size, tensor.first)):
-        span = range(each.first, each.last + 1)
-        fits = all(used[at] + each.size <= room for at in span)
-        if each.uses > 1 and fits and each.name not in travels:
-            chosen.add(each.name)
+    for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.size, tensor.first)):
+        span = range(tensor.first, tensor.last + 1)
+        fits = all(used[at] + tensor.size <= room for at in span)
+        if tensor.uses > 1 and fits and tensor.name not in travels:
+            chosen.add(tensor.name)
             for at in span:
-                used[at] += each.size
+                used[at] += tensor.size
     return tuple(_staying(kernel, at, tensors, chosen, level) for at, kernel in enumerate(kernels))
 
 
@@ -238,9 +238,9 @@ def _tensors(kernels: Sequence[Work]) -> dict[str, _Tensor]:
     for at, kernel in enumerate(kernels):
         for made, group in ((False, kernel.reads), (True, kernel.writes)):
             for name, n in group.items():
-                each = tensors.setdefault(name, _Tensor(name, 0.0, at, at, made))
-                each.size = max(each.size, single(f"bytes of {name}", n, zero=True))
-                each.last, each.uses = at, each.uses + 1
+                tensor = tensors.setdefault(name, _Tensor(name, 0.0, at, at, made))
+                tensor.size = max(tensor.size, single(f"bytes of {name}", n, zero=True))
+                tensor.last, tensor.uses = at, tensor.uses + 1
     return tensors
 
 

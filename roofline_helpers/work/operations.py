@@ -96,12 +96,12 @@ def elementwise(
     )
 
 
-def _tensors(what: str, tensors: Any, letter: str, n: Number, dtype: Any) -> dict[str, Number]:
+def _tensors(group: str, tensors: Any, letter: str, n: Number, dtype: Any) -> dict[str, Number]:
     if isinstance(tensors, Mapping):
-        return {tensor: nbytes(n, each_type) for tensor, each_type in tensors.items()}
+        return {tensor: nbytes(n, kind) for tensor, kind in tensors.items()}
     if not isinstance(tensors, int) or not 0 <= tensors <= 1000:
         raise BadValue(
-            f"{what} must be a count of tensors from 0 to 1000, or a mapping of names to data "
+            f"{group} must be a count of tensors from 0 to 1000, or a mapping of names to data "
             f"types, got {shown(tensors)}"
         )
     names = [letter] if tensors == 1 else [f"{letter}{i}" for i in range(tensors)]
@@ -221,7 +221,7 @@ def _rowwise(
     flops_once, special_once = ROW_COSTS.get(op, (0, 0))
     return Work(
         name=op,
-        reads={x: tensor} | {each_one: nbytes(columns, dtype) for each_one in parameters},
+        reads={x: tensor} | {parameter: nbytes(columns, dtype) for parameter in parameters},
         writes={y: tensor},
         vector_flops=n * flops + rows * flops_once,
         transcendentals=n * special + rows * special_once,
