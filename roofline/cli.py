@@ -321,7 +321,7 @@ def _measure(options: argparse.Namespace) -> int:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(9, 5.5))
-        record.draw(ax=figure.add_subplot(), beside=measured.beside(record))
+        measure.draw(record, ax=figure.add_subplot(), beside=measure.same_device(record))
         figure.savefig(options.picture, dpi=150, bbox_inches="tight")
     return 0
 

@@ -14,13 +14,13 @@ that the clock's own error is negligible. The result is the median of several su
 quartiles; a drift or a wide spread is noted in it.
 
 `timing` has the clock, `machine` the device and host, `workloads` and `multi_device` the cases,
-`report` a record as text and as a file.
+`report` a record as text, picture and file.
 """
 
 from __future__ import annotations
 
-from roofline.measure.report import save
+from roofline.measure.report import draw, same_device, save
 from roofline.measure.timing import CannotRun, time
 from roofline.measure.workloads import run
 
-__all__ = ["time", "run", "save", "CannotRun"]
+__all__ = ["time", "run", "draw", "same_device", "save", "CannotRun"]

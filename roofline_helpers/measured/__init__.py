@@ -8,7 +8,7 @@ models fitted to them, and `typical` the rates of those like yours.
 from __future__ import annotations
 
 from roofline_helpers.measured.law import NoData, laws, laws_of
-from roofline_helpers.measured.record import Record, Sample, Timing, beside, device_records, load
+from roofline_helpers.measured.record import Record, Sample, Timing, device_records, load
 from roofline_helpers.measured.tables import families, table
 from roofline_helpers.measured.typical import typical
 
@@ -17,7 +17,6 @@ __all__ = [
     "Record",
     "Sample",
     "Timing",
-    "beside",
     "load",
     "table",
     "families",

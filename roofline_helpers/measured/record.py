@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from roofline_helpers import chips
 from roofline_helpers.common import records
-from roofline_helpers.common.checks import BadType, name_of, shown
+from roofline_helpers.common.checks import name_of
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.records import BadRecord, Count, Natural, Positive
 from roofline_helpers.common.show import Fields, si, table
@@ -19,7 +19,6 @@ from roofline_helpers.roofline import Roofline
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
 
 
 # --- The device and the clock ------------------------------------------------------------------
@@ -392,55 +391,6 @@ class Record:
         between = any(sample.network for sample in chosen)
         return table(sample._cells(between) for sample in chosen)
 
-    def draw(
-        self, dtype: Any = None, ax: Axes | None = None, *, beside: Record | None = None
-    ) -> Axes:
-        """Draw the measured roofline, and the kernels of its data type where they were measured.
-
-        Parameters
-        ----------
-        dtype : str or data type, optional
-            By default bf16 if it is the faster, else fp32, else any that was measured.
-        beside : Record, optional
-            Another record, such as `beside` gives: its roof is drawn dashed, and its samples of
-            the same kernels as crosses. A data type that it lacks leaves it out.
-        """
-        from roofline_helpers import plot
-
-        if beside is not None and not isinstance(beside, Record):
-            raise BadType(f"beside must be a Record, got {shown(beside)}")
-        peaks = self.peaks
-        if dtype is None:
-            order = sorted(peaks, key=lambda name: name not in ("bf16", "fp32"))
-            dtype = max(order[:2], key=lambda name: peaks[name]) if peaks else "fp32"
-        roof, wanted = self.roofline(dtype), dtype_of(dtype)
-        kernels = {
-            sample.name.removesuffix(f" {wanted}"): sample  # the roof's name says it for all
-            for sample in self.samples
-            if sample.group not in CEILINGS
-            and sample.dtype == wanted
-            and sample.passes
-            and sample.flops
-        }
-        points = {name: sample.intensity for name, sample in kernels.items()}
-        achieved = {name: sample.rate for name, sample in kernels.items()}
-        ax = plot.roofline(roof, points, achieved=achieved, ax=ax)
-        if beside is None or wanted not in beside.peaks:
-            return ax
-        grey = {"color": plot.PALETTE["muted"], "zorder": 2}
-        other, (low, high) = beside.roofline(wanted), ax.get_xlim()
-        across = sorted({low, min(max(other.ridge, low), high), high})
-        label = f"the record of {beside.date[:10]}"
-        heights = [other.attainable(x) for x in across]
-        ax.plot(across, heights, ls="--", label=label, gid="beside:roof", **grey)
-        drawn = {(kernel.name, kernel.source) for kernel in kernels.values()}
-        spots = [s for s in beside.samples if s.passes and (s.name, s.source) in drawn]
-        where = [s.intensity for s in spots], [s.rate for s in spots]
-        ax.plot(*where, "x", gid="beside:kernels", **grey)
-        ax.set(xlim=(low, high))
-        ax.legend(loc="lower right")
-        return ax
-
 
 def load(path: Any) -> Record:
     """Return the record in a file.
@@ -458,8 +408,7 @@ def load(path: Any) -> Record:
     return records.load(path, SCHEMA, Record)
 
 
-# --- The package's own records, and the one to compare yours with ------------
-
+# --- The package's own records --------------------------------------------------------------------
 
 KINDS = ("measured", "timed")
 
@@ -485,34 +434,3 @@ def device_records(kind: str = "measured") -> dict[str, Record]:
     folder = name_of("kind of record", kind, KINDS)
     files = records.files(records.committed("roofline_helpers", folder))
     return {name: load(file) for name, file in files.items()}
-
-
-def beside(record: Record) -> Record | None:
-    """Return the newest committed record of the same device, or None.
-
-    Devices are the same if JAX's `device_kind` is. On a CPU, where that is only "cpu", the
-    processor's name and the number of cores must agree.
-
-    Raises
-    ------
-    BadType
-        Not a record.
-
-    Examples
-    --------
-    >>> from dataclasses import replace
-    >>> mine = replace(device_records()["h200"], command="roofline measure")
-    >>> beside(mine).name
-    'NVIDIA H200 SXM'
-    """
-    if not isinstance(record, Record):
-        raise BadType(f"record must be a Record, got {shown(record)}")
-    committed = device_records().values()
-    same = [other for other in committed if _identity(other) == _identity(record)]
-    return max(same, key=lambda other: other.date, default=None)
-
-
-def _identity(record: Record) -> tuple[Any, ...]:
-    if record.device["platform"] == "cpu":
-        return "cpu", record.device["name"], record.host["cores"]
-    return record.device["platform"], record.device["kind"]

@@ -10,9 +10,9 @@ from measure_suite import record, timed
 
 from roofline import measure
 from roofline.measure import machine
+from roofline.measure import report as module
 from roofline_helpers import measured
 from roofline_helpers.common.checks import BadType, UnknownName
-from roofline_helpers.measured import record as module
 
 MADE = record()
 
@@ -63,15 +63,15 @@ def test_committed_records_can_be_read() -> None:
 
 def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     h100 = measured.device_records()["h100"]
-    assert measured.beside(replace(MADE, device=h100.device)) == h100
+    assert measure.same_device(replace(MADE, device=h100.device)) == h100
     another = {**h100.device, "kind": "NVIDIA H100 PCIe"}
-    assert measured.beside(replace(MADE, device=another)) is None
+    assert measure.same_device(replace(MADE, device=another)) is None
     # every CPU calls itself "cpu": the processor and the cores must be the same
     here = replace(MADE, device=machine.device_facts(), host=machine.host_facts())
     twin = replace(here, date="2026-01-01")
     monkeypatch.setattr(module, "device_records", lambda: {"twin": twin})
-    assert measured.beside(here) == twin
-    assert measured.beside(replace(here, device={**here.device, "name": "other"})) is None
-    assert measured.beside(replace(here, host={**here.host, "cores": 999})) is None
+    assert measure.same_device(here) == twin
+    assert measure.same_device(replace(here, device={**here.device, "name": "other"})) is None
+    assert measure.same_device(replace(here, host={**here.host, "cores": 999})) is None
     with pytest.raises(BadType, match="must be a Record"):
-        measured.beside("h100")  # type: ignore[arg-type]
+        measure.same_device("h100")  # type: ignore[arg-type]
