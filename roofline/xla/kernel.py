@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roofline import network
 from roofline.xla.collectives import CollectiveOp, whole
@@ -20,10 +20,6 @@ from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Fields, si
 from roofline_helpers.roofline import NETWORK, Kernel, Roofline, bound_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 # --- The least time of a program's exchanges on the links between its devices --------------------
 
@@ -450,28 +446,6 @@ def line_of(kernels: Iterable[CompiledKernel]) -> str:
 
 # --- When kernels and exchanges run, by the compiled schedule -------------------------------------
 
-COMPUTE = "compute"
-
-
-@dataclass(frozen=True)
-class TimelineSpan:
-    """A kernel or an exchange from `start` to `end`, in seconds since the program began.
-
-    `lane` is "compute" or "network"; all iterations of a kernel in a loop are one span.
-
-    Examples
-    --------
-    >>> TimelineSpan("fusion.1", "matmul", "kernels", 0.0, 2e-6, 1).end
-    2e-06
-    """
-
-    name: str
-    role: str
-    lane: str
-    start: float
-    end: float
-    launches: int = 1
-
 
 @dataclass(frozen=True, repr=False)
 class TimedCollective(Fields):
@@ -497,33 +471,20 @@ class TimedCollective(Fields):
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Fields):
-    """Spans in the order in which they start, and the waits of each row of the program.
+    """When a program waits: the exposed seconds of each row, and how long links are busy.
 
-    `busy` are the seconds for which links are used, by axis and direction.
+    `busy` is by axis and direction: "model+".
 
     Examples
     --------
     >>> from roofline.xla import records
     >>> timeline = records()["shard-fsdp-8192", "v5e"].timeline
-    >>> timeline.spans[0].start
-    0.0
+    >>> sum(timeline.exposed) <= sum(timeline.busy.values())
+    True
     """
 
-    spans: tuple[TimelineSpan, ...]
     exposed: tuple[float, ...]
     busy: Mapping[str, float]
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw kernels and exchanges in time, with exposed and hidden parts distinguished.
-
-        Raises
-        ------
-        BadValue
-            Nothing takes time: the device is not in the chip table.
-        """
-        from roofline.xla.picture import timeline
-
-        return timeline(self.spans, ax=ax)
 
 
 def _lanes(collective: CollectiveOp) -> list[str]:
@@ -536,7 +497,7 @@ def _lanes(collective: CollectiveOp) -> list[str]:
 
 def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
     """Schedule a program's kernels in time: an exchange starts as soon as its links are free."""
-    now, exposed, spans = 0.0, [0.0] * len(kernels), []
+    now, exposed = 0.0, [0.0] * len(kernels)
     free: dict[str, float] = {}
     busy: dict[str, float] = {}
     awaited: dict[int, list[tuple[int, float]]] = {}
@@ -555,30 +516,25 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
             now = max(now, end)
         if kernel is None:
             break
-        row, start, lane = kernel.work, now, COMPUTE
-        if row.collective is not None:
-            lane, links = NETWORK, _lanes(row.collective)
-            seconds = kernel.times.get(NETWORK, 0.0)
-            busiest = max(links, key=lambda link: free.get(link, 0.0))
-            start = starts[index] = max(now, free.get(busiest, 0.0))
-            if start > now:
-                ahead[index] = last[busiest]
-            for link in links:
-                free[link], busy[link] = start + seconds, busy.get(link, 0.0) + seconds
-                last[link] = index
-        elif row.overlaps or not kernel.roof_seconds:
+        row = kernel.work
+        if row.collective is None:
+            now += 0.0 if row.overlaps else kernel.roof_seconds or 0.0
             continue
-        else:
-            seconds = kernel.roof_seconds
-        end = start + seconds
-        spans.append(TimelineSpan(row.name, row.role, lane, start, end, row.launches))
+        links, seconds = _lanes(row.collective), kernel.times.get(NETWORK, 0.0)
+        busiest = max(links, key=lambda link: free.get(link, 0.0))
+        starts[index] = max(now, free.get(busiest, 0.0))
+        if starts[index] > now:
+            ahead[index] = last[busiest]
+        end = starts[index] + seconds
+        for link in links:
+            free[link], busy[link] = end, busy.get(link, 0.0) + seconds
+            last[link] = index
         if row.overlaps:
             awaited.setdefault(index + row.behind + 1, []).append((index, end))
         else:
-            if lane == NETWORK:
-                wait(index, end)
+            wait(index, end)
             now = end
-    return Timeline(tuple(spans), tuple(exposed), busy)
+    return Timeline(tuple(exposed), busy)
 
 
 def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ...]:

@@ -337,11 +337,10 @@ class Report:
 
     @functools.cached_property
     def timeline(self) -> Timeline:
-        """The earliest times of kernels and exchanges, by the compiled schedule.
+        """When the program waits, by the compiled schedule.
 
-        Its `spans` have a `name`, `role`, `lane` ("compute" or "network"), `start` and `end`;
         `exposed` are the seconds that each row waits, `busy` those that links are used, by axis and
-        direction. `plot()` draws it.
+        direction.
         """
         return timeline_of(self.kernels)
 

@@ -1,4 +1,4 @@
-"""Pictures: rooflines, kernels on them, fusion arrows, memory levels, traffic, timelines.
+"""Pictures: rooflines, kernels on them, fusion arrows, memory levels, traffic.
 
 Every function takes ``ax=None``, draws in SI units (FLOP/s against FLOP/byte; only the tick labels
 are scaled), returns the Axes and never calls ``show``. Labels are placed each time that the figure
