@@ -52,13 +52,12 @@ def attention(
     Parameters
     ----------
     q : array [batch, heads, q_len, head_dim]
-        fp32, bf16 or fp16. fp32 matmuls have full precision, not TF32 or bf16.
+        fp32, bf16 or fp16. fp32 matmuls have full precision.
     k, v : array [batch, kv_heads, kv_len, head_dim]
         Of q's type. Each KV head serves heads / kv_heads query heads. A length that isn't a
         multiple of a block is padded, which costs a copy.
     causal : bool
-        Hide keys after the query. The last query sees every key; a query that sees none gives
-        zeros.
+        Hide keys after the query; the last query sees every key.
     layout, interpret
         As in `layernorm_gelu`.
 
@@ -74,8 +73,8 @@ def attention(
 
     Notes
     -----
-    On a TPU a program holds K and V of one head whole in VMEM: 65536 keys of 128 bf16 compile for
-    v5e and v7x. On a GPU it reads them block by block, and each block of queries does so again.
+    A TPU holds K and V of one head whole in VMEM: 65536 keys of 128 bf16 compile for v5e and v7x.
+    A GPU reads them block by block, again for each block of queries.
 
     Examples
     --------

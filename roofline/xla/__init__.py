@@ -37,12 +37,11 @@ instructions in the order in which they run::
 Scalars (loop counters, predicates, indices of one slice) are left out. These are the rules of
 `roofline_helpers.work`.
 
-One file per topic: `lower` (from a function to a lowered program), `compiler`, `targets` (what can
-be compiled for), `analysis` (all of it, or a record); `hlo` and `metadata` (HLO as data, lines of
-the reader's code), `flops`, `traffic`, `loops`, `collectives`, `pallas` and `body` (the counts),
-`ledger` (a walk over a program), `roles` (kernels in words); `kernel` (one kernel under its
-roofline, groups, when they run), `report`, `changes`, `display`. The text is read because JAX
-gives access to no shapes and attributes of a compiled program.
+Files, in the order of the work: `lower`, `targets` and `compiler` (from a function to a program's
+text; JAX gives access to no shapes and attributes of it), `hlo` and `metadata` (the text as data,
+lines of the reader's code), `flops`, `traffic`, `loops`, `collectives`, `pallas` and `body` (the
+counts), `ledger` (a walk over a program) and `roles` (kernels in words), `kernel` (its roofline,
+groups, waits), `expected`, `report`, `changes`, `display`; `analysis` is all of it, or a record.
 
 Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.org/xla.
 """

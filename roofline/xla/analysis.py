@@ -153,30 +153,27 @@ def analyze(
     Parameters
     ----------
     fn : callable
-        A plain function, or a result of `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit`; or a
-        result of its `trace`, `lower` or `lower(...).compile()`, then without arguments.
+        A plain function, or a result of `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit`; or of
+        its `trace`, `lower` or `lower(...).compile()`, then without arguments.
     *args, **kwargs
-        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them, Equinox and NNX
-        modules. Sharding over a mesh, of any devices or abstract, gives a program for all its
-        devices, and a report for one of them.
+        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them, modules. If they are
+        sharded over a mesh, even an abstract one, the report is for one of its devices.
     chip : str, Chip or jax.Device, optional
-        "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; a slice of them by its
-        cloud's name, such as "v6e-8"; by default JAX's device here, even a CPU.
+        "v4", "v5e", "v5p", "v6e" or "v7x", or a slice by its cloud's name, such as "v6e-8"; by
+        default JAX's device here, even a CPU.
     record : str, optional
-        Name of the committed record to use if there is no compiler for `chip`, or it refuses the
-        program. A warning says so, and also if it makes another program than the record's.
+        Name of the committed record that stands in for a missing compiler, with a warning.
     use : {"auto", "compiler", "record"}
-        "auto" compiles if possible, else uses the record; "record" is for programs that take
-        minutes. ROOFLINE_USE in the environment overrides it in calls with a record ("whole"
-        compiles those too); ROOFLINE_RECORD_TO names a directory for new records.
+        "auto" compiles if possible; "record" is for programs that take minutes. ROOFLINE_USE in the
+        environment overrides it ("whole" compiles those too); ROOFLINE_RECORD_TO names a directory
+        for new records.
     topology : str, optional
-        Layout of the chips, for instance "4x4x4", or "4*16x16" for four slices, which the mesh's
-        first axis crosses. By default the smallest slice that holds the mesh.
+        Layout of the chips, "4x4x4", or "4*16x16" for four slices, which the mesh's first axis
+        crosses; by default the smallest that holds the mesh.
     static_argnums, static_argnames, donate_argnums : optional
         As for `jax.jit`, of a function that isn't jitted.
     turns : mapping of str to int, optional
-        Trip counts of loops that the program doesn't state, by the loop's name or line
-        ("model.py:30").
+        Trip counts that the program doesn't state, by the loop's name or line ("model.py:30").
     name : str, optional
         The function's name in the report.
 
@@ -186,18 +183,12 @@ def analyze(
 
     Raises
     ------
-    UnknownName
-        No such chip.
-    BadType, BadValue
-        An option outside what is allowed, or one that is also an argument of the function.
-    NoCompiler
-        No compiler for this chip here, and no record: the message says what to install.
+    UnknownName, BadType, BadValue
+        No such chip; an option outside what is allowed, or also an argument of the function.
+    NoCompiler, CannotCompile, DoesNotFit
+        No compiler for this chip here, or it refuses the program; it needs too much memory.
     CannotTrace
         JAX can't trace the function with these arguments.
-    DoesNotFit
-        The program needs more memory than a device has; the error has the bytes.
-    CannotCompile
-        The compiler refused the program, and there is no record.
 
     Examples
     --------

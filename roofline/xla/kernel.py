@@ -115,20 +115,9 @@ def _in_order(
 class CompiledKernel(Kernel):
     """One kernel of a compiled program: totals over all its launches.
 
+    `work` counts one launch, `roof` has the device's ceilings for the types of its matmuls, and
+    `link_seconds` are the least of one launch's exchange (by default its bytes over all links).
     FLOPs are None if a custom call does not declare them; times then count only the bytes.
-
-    Parameters
-    ----------
-    work : Row
-        The program's count of one launch.
-    roof : Roofline or None
-        The device's ceilings, for the types that its matmuls run in.
-    launches : int
-        The product of the trip counts of the loops around it.
-    chip : Chip or None
-        One device.
-    link_seconds : float, optional
-        Least seconds of one launch's exchange; by default its bytes over all links of the chip.
 
     Examples
     --------

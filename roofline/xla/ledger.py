@@ -45,12 +45,10 @@ class Row(Fields):
 
     `role` describes it in its author's terms, `source` is its line of code, `op_name` JAX's name.
     `flops` are by unit: `matrix`, `vector` (of which `transcendentals`), `declared` by a custom
-    call; `unknown` names what declares none. `read` and `written` are bytes by memory level: the
-    least if data choose blocks, `most_bytes` then the most. `at_least` says why the counts have no
-    upper end. `matmul` has m, n and k of an unbatched matmul, `matrix_types` types and precision.
-    `overlaps` marks an asynchronous copy or exchange, `behind` the rows that run between its start
-    and its wait. `loop` is the innermost loop of unknown trip count, `alike` how many such rows a
-    baseline holds as one.
+    call; `unknown` names what declares none. `read` and `written` are bytes by memory level;
+    `most_bytes` the most if data choose blocks, `at_least` why there is no upper end. `matmul` has
+    m, n and k. `overlaps` marks an asynchronous copy or exchange, `behind` counts the rows between
+    its start and its wait, and `loop` is the innermost loop of unknown trip count.
 
     Examples
     --------

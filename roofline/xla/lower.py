@@ -577,20 +577,18 @@ def pallas_kernels(
     *args, **kwargs
         Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them.
     platform : {"tpu", "gpu"}
-        Platform of kernels that name none; also `jax.default_backend()` while tracing.
+        Platform of kernels that name none.
 
     Returns
     -------
     tuple of PallasKernel
-        In the order of their launches. A grid that depends on data or has more than
-        `pallas.MOST_STEPS` steps can't be counted, nor can Mosaic GPU: such a kernel is left out.
+        In the order of their launches, without those that can't be counted: a grid that depends on
+        data or has more than `pallas.MOST_STEPS` steps, Mosaic GPU.
 
     Raises
     ------
-    CannotTrace
-        JAX can't trace the function with these arguments.
-    UnknownName
-        No such platform.
+    CannotTrace, UnknownName
+        JAX can't trace the function with these arguments; no such platform.
 
     Examples
     --------

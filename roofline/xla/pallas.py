@@ -79,31 +79,22 @@ class PallasKernel(Facts):
 
     Parameters
     ----------
-    name : str
-        Its author's name for it.
     machine : {"tpu", "triton"}
-        How its blocks are moved. A TPU fetches a block when its index changes; on a GPU each
-        program loads the data that its body reads.
+        A TPU fetches a block when its index changes; on a GPU each program loads what its body
+        reads.
     grid : tuple of int
         Steps along each axis, the last one fastest.
     operands : tuple of Operand
-        Operands, then results (`result`). Each has the `name`, `shape`, `dtype` and `size` (bytes)
-        of the whole array; the shape of a `block`; `fetches`, or write-backs; and `moved`, their
-        bytes, or up to `most` if data choose the blocks.
+        Operands, then results: `shape`, `dtype` and `size` (bytes) of the array, the shape of a
+        `block`, its `fetches` or write-backs, and the bytes `moved`.
     matrix_flops, vector_flops, transcendentals : float
         Of all steps. `vector_flops` includes the transcendentals.
-    types : tuple of str
-        Data types of its matmuls.
     unsure : tuple of str
-        What data decide: "branches", "blocks", "trip counts", "sizes of copies". FLOPs and bytes
-        are then the least.
-    most_flops : float, optional
-        FLOPs at most, if data decide and there is an end.
-    at_least : str
-        Why its counts have no upper end; empty if they have.
+        What data decide: "branches", "blocks", "trip counts", "sizes of copies". Counts are then
+        the least, `most_flops` the most, and `at_least` says why there is no end.
     vmem : float
-        Bytes of VMEM: blocks, two buffers each unless the spec says otherwise, and scratch, before
-        padding to registers. 0 for a GPU.
+        Bytes of VMEM before padding: two buffers of each block unless its spec says otherwise, and
+        scratch. 0 for a GPU.
     declared : mapping of str to float, optional
         Its author's `CostEstimate`: "flops", "bytes_accessed", "transcendentals".
 

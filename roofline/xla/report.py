@@ -49,12 +49,10 @@ if TYPE_CHECKING:
 class Report:
     """The program that XLA compiled from a function, for one device.
 
-    Everything is per device and per run of the program; bytes, FLOPs, seconds. `memory` is what it
-    needs on a device: `arguments`, `results`, `temporaries`, `code`, and their `total`, in which
-    results in donated arguments (`aliased`) count once. `requested_flops` are those of the
-    function's matmuls, for all devices. `xla` is the output of `cost_analysis`, `origin` "compiled"
-    or "record", `compiling` the seconds of compiling and analysing. `calls` are its Pallas kernels
-    as traced, which a record doesn't have.
+    Everything is per device and run, in FLOPs, bytes, seconds. `memory.total` is what a device
+    needs; `requested_flops` are those of the function's matmuls, for all devices; `xla` is what
+    `cost_analysis` says; `origin` is "compiled" or "record"; `calls` are its Pallas kernels as
+    traced, which a record doesn't have.
 
     Examples
     --------
@@ -109,11 +107,7 @@ class Report:
 
     @property
     def extra(self) -> float | None:
-        """The program's matmul FLOPs over those the function asks for.
-
-        More than 1 if XLA computes a matmul again, makes groups dense, or if devices do the same
-        work; less if it needs fewer, or does some on the vector unit. None if either is unknown.
-        """
+        """The program's matmul FLOPs over those the function asks for; None if unknown."""
         if not self.requested_flops or not self.matrix_flops or self.at_least:
             return None
         return self.matrix_flops * self.devices / self.requested_flops
@@ -164,10 +158,7 @@ class Report:
 
     @property
     def at_least(self) -> str:
-        """Why its counts are only the least, without an upper end; empty if they have one.
-
-        Loops of unknown trip count count once; of a Pallas kernel, what it does whatever the data.
-        """
+        """Why counts are only the least, such as a loop of unknown trip count; else empty."""
         loops = dict.fromkeys(row.loop for row in self.rows if row.loop)
         reasons = [f"the trip count of {', '.join(loops)} is unknown"] if loops else []
         reasons += [f"{row.name}: {row.at_least}" for row in self.rows if row.at_least]
@@ -175,10 +166,7 @@ class Report:
 
     @property
     def most_bytes(self) -> float:
-        """Most HBM bytes – more than `hbm_bytes` if data choose blocks of Pallas kernels.
-
-        Infinite if `at_least` isn't empty.
-        """
+        """Most HBM bytes, if data choose blocks of Pallas kernels; infinite with `at_least`."""
         return sum(kernel.most_bytes for kernel in self.kernels)
 
     @property
@@ -188,10 +176,7 @@ class Report:
 
     @property
     def intensity(self) -> float | None:
-        """Arithmetic intensity at HBM, FLOP/byte; infinite if nothing crosses HBM.
-
-        A lower bound if FLOPs are `unknown`; None if counts are only the least (`at_least`).
-        """
+        """FLOP/byte at HBM; a lower bound with `unknown` FLOPs, None with `at_least`."""
         if self.at_least:
             return None
         return self.flops / self.hbm_bytes if self.hbm_bytes else math.inf
@@ -238,16 +223,13 @@ class Report:
     def time_at_roof(self) -> float | None:
         """Least seconds, kernels one after another; None if the chip is not in the table.
 
-        Asynchronous copies and exchanges overlap with kernels, as far as HBM and links allow.
+        Asynchronous copies and exchanges overlap as far as HBM and links allow.
         """
         return None if self.chip is None else self._cases[0][0]
 
     @property
     def time_at_most(self) -> float | None:
-        """`time_at_roof` with `most_bytes`, and vector peaks assumed (`assumed_vector_peak`).
-
-        Infinite if `at_least` isn't empty, or bytes cross the host's link.
-        """
+        """`time_at_roof` with `most_bytes` and assumed vector peaks, infinite without a bound."""
         if self.chip is None:
             return None
         return math.inf if self.host_bytes else self._cases[1][0]
@@ -256,9 +238,8 @@ class Report:
     def expected(self) -> Expected | None:
         """The time to expect – `seconds`, from `low` to `high`, and `why`.
 
-        On a TPU a kernel takes its reached roof or, if they are longer, the compiler's cycles; the
-        interval is that of published times over such times. On a GPU it takes what good kernels of
-        its size take, to what half of them take. None if the chip is not in the table.
+        A TPU's kernel takes its reached roof or the compiler's cycles, a GPU's what good kernels of
+        its size take. None if the chip is not in the table.
         """
         if self.chip is None:
             return None
@@ -287,21 +268,20 @@ class Report:
 
     @property
     def floor(self) -> float | None:
-        """Least seconds of a launch – measured, or assumed for a TPU (`verdicts`)."""
+        """Least seconds of a launch, measured or assumed."""
         return None if self.chip is None else floor_of(self.chip)
 
     @property
     def time_with_floor(self) -> float | None:
-        """Seconds of all kernels, each launch and each iteration of a loop no less than `floor`."""
+        """Least seconds if no launch and no iteration of a loop takes less than `floor`."""
         return None if self.chip is None else self._cases[2][0]
 
     @property
     def bounds(self) -> tuple[str, ...]:
         """The largest parts of `time_at_roof`, `time_at_most` and `time_with_floor`, each once.
 
-        Empty if counts are only the least (`at_least`), if bytes cross the host's link, or if
-        kernels with unknown FLOPs take more than a tenth of the time: at least as long as HBM would
-        take for all their bytes, even those in VMEM.
+        Empty with `at_least` or `host_bytes`, or if kernels of unknown FLOPs take more than a tenth
+        of the time: at least what HBM would take for all their bytes, even those in VMEM.
         """
         whole = 0.0 if self.at_least or self.host_bytes else self.time_at_roof
         unknown = [kernel for kernel in self.kernels if kernel.flops is None and kernel.roof]
@@ -337,20 +317,15 @@ class Report:
 
     @functools.cached_property
     def timeline(self) -> Timeline:
-        """When the program waits, by the compiled schedule.
-
-        `exposed` are the seconds that each row waits, `busy` those that links are used, by axis and
-        direction.
-        """
+        """The seconds that rows wait (`exposed`) and links are `busy`, by the compiled schedule."""
         return timeline_of(self.kernels)
 
     @functools.cached_property
     def exchanges(self) -> tuple[TimedCollective, ...]:
-        """Exchanges between devices, with their least time and its exposed part.
+        """Exchanges between devices, over all launches `seconds` on the links, of them `exposed`.
 
-        Each has a `collective` (`kind`, `bytes_in`, `bytes_out`, `group_size`, the mesh's `axis`,
-        and `link_bytes`, which one device sends), a `role`, a `source` line, and over all launches
-        `seconds` on the links, of which the program waits for `exposed`.
+        Each has a `collective` (`kind`, `axis`, `bytes_in`, `bytes_out`, `group_size`, and
+        `link_bytes`, which one device sends), a `role` and a `source` line.
         """
         return exchanges_of(self.kernels)
 
@@ -358,15 +333,12 @@ class Report:
 
     @property
     def xla_bytes(self) -> float | None:
-        """The "bytes accessed" of `cost_analysis` – all memories, including copies between them."""
+        """The "bytes accessed" of `cost_analysis`, in all memories."""
         return self.xla.get("bytes accessed")
 
     @property
     def xla_seconds(self) -> float | None:
-        """The "optimal_seconds" of `cost_analysis`; None if missing or negative.
-
-        XLA subtracts a second for each call of unknown cost.
-        """
+        """The "optimal_seconds" of `cost_analysis`; None if missing, or negative."""
         optimal = self.xla.get("optimal_seconds")
         return optimal if optimal is not None and optimal >= 0 else None
 
@@ -376,8 +348,7 @@ class Report:
         Parameters
         ----------
         by : {"scope", "function", "line", "role"}
-            Named scopes (else functions) and passes; the same without passes and layers' numbers;
-            lines of code; roles.
+            Scopes have passes and layers' numbers, functions haven't.
 
         Raises
         ------
@@ -389,9 +360,8 @@ class Report:
     def diff(self, other: Report) -> Changes:
         """Return the changes from this program to another; false if there are none.
 
-        Its `changes`, the most expensive first, have a `kind` ("grew", "split", "exchange" …), a
-        `location`, a `line`, a `text`, and the increase of `seconds`, `hbm_bytes` and `flops`;
-        `describe()` is all of it as text. `same_compiler` says whether one version compiled both.
+        `describe()` is all of them as text; `changes`, the most expensive first, have a `kind`, a
+        `location`, a `line`, a `text`, and the increase of `seconds`, `hbm_bytes` and `flops`.
 
         Examples
         --------
@@ -403,10 +373,7 @@ class Report:
 
     @property
     def program(self) -> str:
-        """The compiled program as HLO text, without the compiler's notes.
-
-        Empty in the record of a long program.
-        """
+        """Its HLO text without the compiler's notes; empty in the record of a long program."""
         return brief(self.text)
 
     # -- display and records ---------------------------------------------------------------------
