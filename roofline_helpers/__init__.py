@@ -6,16 +6,18 @@
 >>> round(roof.ridge), round(job.intensity), roof.bound(job.intensity)
 (313, 200, 'memory')
 
-- `chips`: peaks, memory and links of chips, each figure with its source.
-- `roofline`: attainable rate, bound and least time under a peak and a bandwidth.
-- `work`: FLOPs and bytes of operations: a matmul, a LayerNorm, attention, and their fusion.
-- `models`: language models as shapes.
-- `measured`: records of measured devices, tables of measured kernels, and those like yours.
-- `verdicts`: a bound or a gain, tested against its assumptions.
-- `plot`: rooflines with kernels on them.
-- `pages`: the questions on the book's pages.
+- `work`: FLOPs, bytes and intensity of a matmul, of elementwise operations, of a LayerNorm, of
+  attention, and of kernels fused from them.
+- `roofline`: the attainable rate, min(peak, bandwidth · intensity), the bound and the least time.
+- `chips`: hardware specifications, each figure with its source (`data/chips.toml`).
+- `plot`: rooflines with kernels on them, fusion, memory levels, traffic.
+- `verdicts`: a bound or a gain, tested against what it assumes.
+- `measured`: records of devices, tables of measured kernels, and the rates of those like yours.
+- `models`: language models as shapes (`data/models.toml`).
+- `pages`: questions and instruments on the book's pages (`data/questions`).
+- `common`: argument checks, data types, units and tables, reading of records.
 
-What reads compilers, devices and whole systems is in `roofline`, which is built on this.
+What reads compilers, devices and whole systems is the package `roofline`, built on this one.
 """
 
 import lazy_loader

@@ -39,14 +39,19 @@ class Source:
 
 @dataclass(frozen=True, repr=False)
 class Figure:
-    """One number of a chip: shows itself with its source.
+    """One number of a chip, with its source.
 
-    `source` is the page that it was read on, or the file of this repository that measured it:
-    `title`, `url`, the day it was `read`, and `public`, whether `url` is a page's address.
-    `basis` is "vendor" (the vendor's own text), "secondary" (somebody quoting it), "derived"
-    (arithmetic; `note` gives the formula), "measured" (by us or by somebody who says how) or
-    "unverified". `sparse` is the headline that assumes
-    2:4 sparsity, where there is one. ``float(figure)`` is the value.
+    Parameters
+    ----------
+    value, unit : float, str
+        In SI base units; ``float(figure)`` is the value.
+    source : Source
+        The page that it was read on, or the file of this repository that measured it.
+    basis : str
+        "vendor" (its own text), "secondary" (somebody quoting it), "derived" (arithmetic, by the
+        formula in `note`), "measured" or "unverified".
+    sparse : float, optional
+        The headline that assumes 2:4 sparsity.
 
     Examples
     --------
@@ -90,8 +95,7 @@ class Figure:
 class Link:
     """The links of one kind that a chip has: `count` of them, each carrying `rate` one way.
 
-    `latency` is the time of one hop, in seconds, if published. ``float(link)`` is the rate of all
-    of them together.
+    `latency` is that of a hop, in seconds. ``float(link)`` is the rate of all of them together.
     """
 
     rate: Figure
@@ -111,17 +115,15 @@ class Link:
 
 @dataclass(frozen=True)
 class ReachedRates:
-    """Measured ceilings of a chip: rates that software really reached.
-
-    A ceiling is the fastest rate sustained: no kernel of the same kind is faster.
+    """Ceilings that software really reached: the fastest rates sustained.
 
     Parameters
     ----------
     matrix, vector : mapping of str to Figure
-        FLOP/s by data type: the best of all measured shapes.
+        FLOP/s by data type, of the best shape.
     streams : mapping of str to Figure
-        Byte/s of the main memory by kind of stream: "read", "write", "copy", "add" (two in, one
-        out) and so on, bytes read plus bytes written.
+        Byte/s of the main memory, read plus written, by kind of stream: "read", "write", "copy",
+        "add" (two in, one out) and so on.
     sizes : mapping of str to mapping of int to float
         FLOP/s of square matmuls, by data type and side.
     """
@@ -132,12 +134,11 @@ class ReachedRates:
     sizes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     def stream(self, name: str | None = None) -> Figure | None:
-        """Return one stream, or that of reading: the memory ceiling. None if none is known.
+        """Return one stream, by default that of reading: the memory ceiling. None if none is known.
 
-        Nearly all kernels read more than they write. A mix of both is slower on most memories, so
-        compare a kernel that copies with ``stream("copy")``, and one that only writes with
-        ``stream("write")``. Without a measurement of reading alone, the default is the fastest
-        stream.
+        Nearly all kernels read more than they write. A mix is slower on most memories, so compare a
+        kernel that copies with ``stream("copy")``. Where reading wasn't measured, the default is
+        the fastest stream.
         """
         if name is not None:
             return self.streams[name_of("stream that was measured", name, self.streams)]
@@ -160,20 +161,27 @@ class MemoryLevel(Fields):
 
 @dataclass(frozen=True, repr=False)
 class Chip(Facts):
-    """A device with peaks, memory levels and links.
+    """A device: peaks, memory levels, links; published, and where known as reached.
 
-    `matrix` and `vector` hold the dense peak of each data type (FLOP/s) on that unit. `memory`
-    holds the levels, "hbm" first, each with `capacity` (bytes that software can allocate),
-    `bandwidth` (byte/s) and `printed` (the vendor's figure for the capacity). `links` holds its
-    interconnects: `count` links of one kind, each carrying `rate` (byte/s) one way, with the
-    `latency` of a hop (s); `total` is the rate of all of them. `devices` is the number of devices
-    that JAX shows for one chip.
+    Every number is a `Figure`, or None if nobody published or measured it.
 
-    `reached` holds measured ceilings: `matrix` and `vector` by data type (FLOP/s), and
-    `stream(name)`, the byte/s of "read", "write", "copy" and so on. `floor` is the cost of a small
-    kernel in a program (s), from its start to the start of the next; its own duration may be
-    shorter. `dispatch` is the shortest call of a compiled program from Python (s): the floor of a
-    program, not of a kernel. Each number is a `Figure`, or None if nobody published or measured it.
+    Parameters
+    ----------
+    matrix, vector : mapping of str to Figure
+        Dense peak of each data type on that unit, FLOP/s.
+    memory : mapping of str to MemoryLevel
+        "hbm", the main memory whatever its technology, first: `capacity` (bytes), `bandwidth`
+        (byte/s).
+    links : mapping of str to Link
+        Interconnects; `total` is a kind's rate (byte/s, one way).
+    devices : int
+        Devices that JAX shows for one chip.
+    floor : Figure, optional
+        What one more small kernel costs a program, s.
+    dispatch : Figure, optional
+        The shortest call of a compiled program from Python, s.
+    reached : ReachedRates
+        Measured ceilings.
 
     Examples
     --------
@@ -264,23 +272,21 @@ class Chip(Facts):
     ) -> Roofline:
         """Return the published roofline for a data type, or the one that was reached.
 
-        Its vector ceiling is the fp32 peak of the vector unit, or with unit="vector" the peak
-        of the data type itself; its floor that of the chip, where it is known.
+        Its vector ceiling is the vector unit's fp32 peak, or with unit="vector" that of the data
+        type.
 
         Parameters
         ----------
-        dtype : str or data type
-            The type that the unit computes in.
-        unit : {"matrix", "vector"}, optional
+        dtype, unit
             As in `peak`.
         levels : str or sequence of str
-            Memory levels, outermost first. Only levels with a published bandwidth have a roof.
+            Memory levels with a published bandwidth, outermost first.
         network : str, optional
             A link of the chip, for instance "ici": adds a network ceiling.
         reached : bool or str
-            Whether to use measured ceilings (`reached`) instead of published ones. The memory
-            ceiling is that of reading, or of the named stream, for instance "copy". Ceilings that
-            nobody measured stay published; the roofline's name says which.
+            Whether measured ceilings replace published ones where there are any; the roofline's
+            name says which. The memory's is that of reading, or of the stream named, for instance
+            "copy".
 
         Raises
         ------

@@ -1,11 +1,8 @@
-"""The roofline model: how fast a kernel can be, and its bound.
+"""The roofline model: how fast a kernel can be, and what bounds it.
 
-Nothing here knows a chip or an operation. A `Roofline` is a peak (FLOP/s), the bandwidth of one or
-more memory levels (byte/s) and, where they are known, a second peak for the vector unit, the
-bandwidth of the network, and the floor: the seconds of a launch. Anything `Counted` can be compared
-with it: FLOPs by unit, and bytes by memory level, as `roofline_helpers.work` counts them by hand
-and `roofline.xla` reads them from a compiled program. A `Kernel` is such a count on a
-roofline, launched once or many times.
+Nothing here knows a chip or an operation. A `Roofline` holds ceilings, `Counted` is whatever has
+FLOPs by unit and bytes by memory level: `roofline_helpers.work` counts them by hand, `roofline.xla`
+reads them from a compiled program. A `Kernel` is such a count on a roofline, launched once or more.
 
 Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model
 for multicore architectures", Communications of the ACM 52(4), 2009, doi:10.1145/1498765.1498785.
@@ -100,21 +97,19 @@ class Roofline(Facts):
     Parameters
     ----------
     peak : float
-        The compute ceiling, FLOP/s: the unit that the data type runs on.
+        The compute ceiling, FLOP/s.
     levels : float or mapping of str to float
-        Bandwidth of each memory level, byte/s, outermost first. A number is short for
-        ``{"hbm": number}``: the main memory is called "hbm" whatever its technology. Names are
-        kept in lower case, without space, "-" and "_".
+        Bandwidth of each memory level, byte/s, outermost first. A number is short for ``{"hbm":
+        number}``. Names are kept in lower case, without space, "-" and "_".
     vector : float, optional
-        The vector unit's own ceiling, FLOP/s. Without it, vector work is compared with `peak`,
-        which makes the bound looser but never wrong.
+        The vector unit's ceiling, FLOP/s. Without it vector work is compared with `peak`: a looser
+        bound, never a wrong one.
     network : float, optional
-        Byte/s that the device can send to others: a ceiling for kernels that communicate.
+        Byte/s that the device can send to others.
     floor : float, optional
-        Seconds of one launch in a row of small kernels, from one start to the next. It is no bound
-        on a kernel's own duration: a profiler shows shorter kernels. Launching overlaps with the
-        work, so the floor is one more time of which the longest counts. It doesn't apply to a plain
-        intensity, which has no size. 0 is none.
+        Seconds of one launch in a row of small kernels. Launching overlaps with work, so it is one
+        more time of which the longest counts. It bounds no kernel's own duration, and doesn't apply
+        to a plain intensity, which has no size.
     name : str
         Shown in plots and tables.
 
@@ -238,8 +233,7 @@ class Roofline(Facts):
         ----------
         intensity : number, array, or Counted
             FLOP/byte at the outermost level. A kernel is compared with every ceiling that it has
-            work for, and with the floor; with both units busy its FLOP/s could exceed `peak`, which
-            caps it here.
+            work for, and with the floor.
         """
         if is_counted(intensity):
             _complete(intensity)
@@ -271,10 +265,9 @@ class Roofline(Facts):
     def times(self, kernel: Counted) -> dict[str, Number]:
         """Return the seconds that each ceiling alone would take for a kernel.
 
-        Keys are "matrix" and "vector" (FLOPs of that unit over its peak), each memory level that
-        both know (bytes over bandwidth), "network", and "floor"; where there is nothing to do,
-        there is no key. Levels that this roofline does not have are left out, which can only make
-        the bound looser.
+        By "matrix" and "vector" (FLOPs over the unit's peak), memory level (bytes over bandwidth),
+        "network" and "floor"; without a key where there is nothing to do. A level that this
+        roofline doesn't have is left out, which can only make the bound looser.
         """
         if not is_counted(kernel):
             raise BadType(f"a kernel (roofline_helpers.work) is needed, got {shown(kernel)}")
@@ -294,10 +287,10 @@ class Roofline(Facts):
         return seconds if self.floor is None else {**seconds, FLOOR: self.floor}
 
     def time(self, *kernels: Counted, overlap: bool = True) -> Any:
-        """Return the least seconds for the kernels, run one after another.
+        """Return the least seconds for kernels that run one after another.
 
-        Each kernel takes as long as its slowest part, max(times), if all parts overlap perfectly,
-        and the sum of its parts if none do (`overlap=False`), but never less than the floor.
+        Each takes as long as its slowest part if all parts overlap perfectly, the sum of its parts
+        if none do (`overlap=False`), and never less than the floor.
         """
         if not kernels:
             raise BadType("time() needs at least one kernel, got none")
@@ -330,8 +323,8 @@ class Roofline(Facts):
     def efficiency(self, achieved: Any, intensity: Any) -> Any:
         """Return achieved FLOP/s over the *attainable*: roofline efficiency.
 
-        Above 1 means that the intensity was counted with more bytes than really moved. `intensity`
-        is what `attainable` takes, but not 0: the roof is 0 there.
+        Above 1 means that more bytes were counted than moved. `intensity` is what `attainable`
+        takes, but not 0, where the roof is 0.
         """
         value = quantity("achieved FLOP/s", achieved, zero=True)
         roof = self.attainable(intensity)
@@ -350,19 +343,15 @@ def _words(names: Any) -> Any:
 
 @dataclass(frozen=True, repr=False)
 class Kernel(Fields):
-    """The work of one launch of a kernel, the number of launches, and the least time they take.
-
-    Seconds are those of all launches together.
+    """The work of one launch, the number of launches, and the least seconds of all of them.
 
     Parameters
     ----------
     work : Counted
         FLOPs and bytes of one launch.
     roof : Roofline or None
-        The ceilings over it: those of the device, for the data type that it computes in. None
-        where the device is not known; the kernel then has counts and no times.
+        The device's ceilings for its data type; without it there are counts and no times.
     launches : int
-        How often it runs.
 
     Examples
     --------

@@ -1,13 +1,12 @@
 """Verdicts: the bound of a program, or the gain of a change, tested against its assumptions.
 
-No measured time may beat a bound. "Memory-bound" or "fuse this" is a verdict, and is given only if
-it is the same
+"Memory-bound" or "fuse this" is said only if it holds
 
 - under published and under reached ceilings, which may disagree near a ridge,
 - with a floor for each kernel and without,
 - and whether tensors travel between kernels, or those that fit stay on the chip.
 
-Otherwise the answer is "depends", with the assumption that it depends on.
+Otherwise the answer is "depends", and on what.
 """
 
 from __future__ import annotations
@@ -166,11 +165,10 @@ class _Results:
 
 
 class Verdict(_Results):
-    """The bound of a program on a chip, in each case, and whether all agree.
+    """What bounds a program on a chip, in each case.
 
-    `word` is "memory", "compute", "network" or "latency" if they do.
-    Otherwise it is "depends", and `on` names the assumptions: "ceilings", "floor" or "between"
-    kernels. `found` has the result of each case, and `table()` one row per case.
+    `word` is "memory", "compute", "network" or "latency" if all cases agree, else "depends", and
+    `on` names the assumptions. `found` has the result of each `Scenario`, `table()` a row for each.
 
     Examples
     --------
@@ -200,9 +198,8 @@ class Verdict(_Results):
 class Gain(_Results):
     """The speed-up by a change of a program on a chip, in each case.
 
-    `word` is "gains", "loses" or "neither" if all agree: less than 5% either way is neither.
-    Otherwise it is "depends", and `on` names the assumptions: "ceilings", "floor" or "between"
-    kernels. `found` has the result of each case, and `table()` one row per case.
+    `word` is "gains", "loses" or "neither" (less than 5% either way) if all cases agree, else
+    "depends"; `on`, `found` and `table()` as in `Verdict`.
 
     Examples
     --------
@@ -242,12 +239,11 @@ def verdict(
     Parameters
     ----------
     program : Work, Kernel, a step of `roofline.serving`, or a list of the first two
-        The kernels, in order. A `Kernel` has a number of launches; its own roof is ignored.
+        Kernels in order. Of a `Kernel` the launches count, not the roof.
     chip : str, Chip or jax.Device
-        The chip; a step has its own. If nobody measured its floor, one is assumed
-        (`assumed_floor`).
+        A step has its own. A floor that nobody measured is assumed (`chips.assumed_floor`).
     name : str, optional
-        The name in the result.
+        Its name in the result.
 
     Raises
     ------
@@ -278,10 +274,10 @@ def gain(
 
     Parameters
     ----------
-    before, after : as `verdict` takes a program
-        The program without the change, and with it.
+    before, after
+        Programs, as `verdict` takes them.
     chip : optional
-        As in `verdict`. Two steps may be on different chips: then each has its own floor.
+        As in `verdict`; two steps may be on different chips.
     name : str
         The name of the change.
 

@@ -10,7 +10,7 @@ from roofline.training.setting import TrainingSetting
 from roofline_helpers import work
 from roofline_helpers.chips import Chip
 from roofline_helpers.measured import laws
-from roofline_helpers.measured.law import Law, least
+from roofline_helpers.measured.law import Law, least_times
 from roofline_helpers.measured.tables import reduced
 from roofline_helpers.measured.typical import dtype_in_tables, law_of
 from roofline_helpers.work import Work
@@ -91,7 +91,7 @@ def _per_flop_of_experts(setting: TrainingSetting, rows: int) -> float:
 def _per_flop(job: Work, chip: Chip, law: Law | None = None) -> float:
     law = law or law_of(job, _measured(chip))
     assert law is not None
-    return float(law.time(*least(job, chip), reduced(job)) / job.matrix_flops)
+    return float(law.time(*least_times(job, chip), reduced(job)) / job.matrix_flops)
 
 
 def _measured(chip: Chip) -> str:

@@ -18,7 +18,7 @@ from roofline.xla.targets import assumed_vector_peak, clock_of
 from roofline_helpers import chips
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.show import Fields, si
-from roofline_helpers.measured.law import Law, least
+from roofline_helpers.measured.law import Law, least_times
 from roofline_helpers.measured.tables import count, group
 from roofline_helpers.measured.typical import law_of
 from roofline_helpers.roofline import Kernel, Roofline
@@ -118,7 +118,7 @@ def like(row: Row, chip: chips.Chip) -> Like | None:
     m, n, k = row.matmul
     job = matmul(m, n, k, dtype)
     law = law_of(job, chip)
-    times = least(job, chip)
+    times = least_times(job, chip)
     if law is None or times[0] <= times[1]:
         return None
     return Like(at_best(law).seconds(job), law.seconds(job))
@@ -203,5 +203,5 @@ def at_best(law: Law) -> Law:
     rows = group(law.family, law.chip, law.dtype)
     if not len(rows["seconds"]):  # a TPU's published points
         return law
-    times, _ = least(count(law.family, rows, law.dtype), chip_of(law.chip))
+    times, _ = least_times(count(law.family, rows, law.dtype), chip_of(law.chip))
     return msgspec.structs.replace(law, compute=float((times / rows["seconds"]).max()))

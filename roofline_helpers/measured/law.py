@@ -50,30 +50,28 @@ class Law(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A time model fitted to one kernel family, on one chip and in one data type.
 
     ``time = start + ((t_compute / compute)^q + (t_memory / memory)^q + (step · k)^q)^(1/q)`` with
-    t_compute and t_memory by the published peaks, q = `corner`, and k the length that one output
-    is summed over (of a matmul; the keys of attention). Of a collective, t_memory are the ring's
-    bytes over the rate of a GPU's links, and k the other GPUs.
+    t_compute and t_memory by the published peaks, q = `corner`, and k the length that one output is
+    summed over. Of a collective, t_memory are the ring's bytes over the rate of a GPU's links, and
+    k the other GPUs.
 
     Parameters
     ----------
     start : float
         Fixed cost, seconds.
     compute, memory : float
-        Plateaus: shares of the published peak and bandwidth that large kernels reach.
+        Shares of the published peak and bandwidth that large kernels reach.
     corner : float
-        How sharp the corner between them is: infinite for the roofline itself, 1 for a sum of
-        times, and below 1 where middle sizes take longer than that sum.
+        How sharp the corner between them is: infinite for the roofline, 1 for a sum of times, below
+        1 where middle sizes take longer than that.
     step : float
         Seconds for each element of k: the steps of one sum wait for each other.
-    shapes : int
-        How many shapes were fitted, a part of those measured; `left_out` others were not. Of a
-        TPU's few points each was left out in turn.
+    shapes, left_out : int
+        Shapes that were fitted, and others that were measured. Of a TPU's few points each was left
+        out in turn.
     law, roof, nearest : Errors
-        On shapes that were left out of the fit: of this law, of the bare roof, and of a look-up
-        of the nearest shape that was fitted. Each has the `median` and the `p90`, nine in ten, of
-        ``|predicted / measured − 1|``.
+        On shapes left out: of this law, of the bare roof, of the nearest shape that was fitted.
     unseen : Errors
-        On all shapes, with constants that are the geometric means of the other chips'.
+        With constants that are the geometric means of the other chips'.
 
     Examples
     --------
@@ -125,10 +123,10 @@ class Law(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         >>> 80e-6 < law.seconds(matmul(4096, 4096, 4096)) < 400e-6
         True
         """
-        return float(self.time(*least(job, chip_of(self.chip)), reduced(job)))
+        return float(self.time(*least_times(job, chip_of(self.chip)), reduced(job)))
 
 
-def least(job: Work, on: Chip) -> tuple[Any, Any]:
+def least_times(job: Work, on: Chip) -> tuple[Any, Any]:
     """Return a kernel's FLOPs over the published peak and its bytes over the bandwidth, seconds."""
     roof = on.roofline(job.dtype)
     return job.flops / roof.peak, job.bytes / roof.bandwidth
@@ -168,8 +166,7 @@ def laws(family: str, chip: Any, dtype: str) -> Law:
         "matmul", "prefill_attention", …: a table of `table`; "all-reduce" or another collective;
         "copy", of TPUs.
     chip : str or Chip
-        One of the chips in the tables, or "v7x": its matmuls and copies as Google published them,
-        both devices at work on their own.
+        One in the tables, or "v7x": its matmuls and copies as Google published them.
     dtype : str
         As the tables have it: "bf16", "fp8", "fp8 in blocks", "nvfp4", …; of collectives "fp16".
 

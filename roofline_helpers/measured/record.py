@@ -66,15 +66,15 @@ class Timing:
     Parameters
     ----------
     median, low, q1, q3, high : float
-        Of the samples, in seconds a call; low and high are the extremes, q1 and q3 the quartiles.
+        Of the samples: the quartiles, and the extremes.
     repeats, calls : int
-        Samples taken, and calls in each.
+        Samples, and calls in each.
     compile : float
         Seconds of tracing, compiling and the first call.
     drift : float
         Median of the last third of the samples over that of the first third, minus 1.
     notes : tuple of str
-        Reasons to doubt the result; empty if there are none.
+        Reasons to doubt the result.
 
     Examples
     --------
@@ -121,25 +121,21 @@ class Sample(Fields):
     Parameters
     ----------
     name, group, source, dtype : str
-        As in `Case`; the data type is that of its work.
+        As in `roofline.measure.workloads.Case`; the data type is that of its work.
     flops, matrix_flops, bytes : float
         Of one call, counted by hand.
     passes : tuple of Timing
-        One a pass; empty where it could not be measured.
+        Empty where it could not be measured; `error` then says why.
     xla_bytes : float, optional
-        Bytes accessed, as XLA counts them for the compiled program: of the book's records.
+        Bytes accessed, as XLA counts them for the compiled program.
     counters : mapping, optional
         Hardware counters: "dram_read", "dram_written" (bytes of one call), "kernels".
     state : mapping, optional
-        The device's state while it was busy: "clock" (Hz), "power" (W), "throttle" …
-    notes : tuple of str
-        Remarks on how it was measured.
-    error : str, optional
-        Why it could not be measured.
+        The busy device's "clock" (Hz), "power" (W), "throttle" …
     runs : tuple of float
         Median of each run, in seconds, where several processes measured it.
     date : str, optional
-        When it was measured, where that isn't the record's date.
+        Where that isn't the record's.
     network : float, optional
         Bytes that each device sends to others in one call, counted by hand.
 
@@ -250,9 +246,6 @@ SCHEMA = "roofline_helpers.measured/1"
 @dataclass(frozen=True)
 class Record:
     """A measurement of one device: what it is, how it was measured, and every sample's summary.
-
-    `device` is a dict of what was measured ("platform", "kind", "name", "chip", "count", "memory"
-    and "cache" in bytes), `host` one of the machine around it ("cpu", "cores", "system" and so on).
 
     Examples
     --------

@@ -106,6 +106,9 @@ def _seconds(steps: Any) -> Any:
 def table(family: str) -> pd.DataFrame:
     """Return the measured kernels of a family, one row per shape.
 
+    vLLM's matmuls in bf16 and fp8 are left out, since its benchmark's weights are unset or all the
+    same; and those in nvfp4 with weights that the L2 holds, which were timed warm.
+
     Parameters
     ----------
     family : str
@@ -115,9 +118,7 @@ def table(family: str) -> pd.DataFrame:
     -------
     DataFrame
         The shape's sizes in elements (`bytes` for collectives), `chip`, `dtype`, the fastest
-        `library`, and `seconds`. vLLM's matmuls in bf16 and fp8 are left out: the weights
-        of its benchmark are unset, or all the same. So are those in nvfp4 with weights that the L2
-        holds: they were timed warm.
+        `library`, and `seconds`.
 
     Raises
     ------

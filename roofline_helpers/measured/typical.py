@@ -12,7 +12,7 @@ from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadValue, UnknownName, single
 from roofline_helpers.common.show import si
-from roofline_helpers.measured.law import Law, NoData, laws, least
+from roofline_helpers.measured.law import Law, NoData, laws, least_times
 from roofline_helpers.measured.record import device_records
 from roofline_helpers.measured.tables import TYPES, count, group, reduced
 from roofline_helpers.work import Work
@@ -209,7 +209,7 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
         "of up to three libraries the fastest for each shape; a benchmark's grid of shapes, whose "
         "small activations often come from a cache"
     )
-    return Typical(np.sort(times), float(max(least(job, on))), why)
+    return Typical(np.sort(times), float(max(least_times(job, on))), why)
 
 
 def _stream(job: Work, on: Chip) -> Typical:
@@ -236,7 +236,7 @@ def _stream(job: Work, on: Chip) -> Typical:
     told = ", ".join(f"{source} {how} {si(t, 's')}" for (source, how), t in times.items())
     why = f"{name} in {job.dtype} on {on.name} at these bytes, between measured sizes: {told}"
     cold = [t for (_, how), t in times.items() if how == "cold"]
-    return Typical(np.sort(cold), float(max(least(job, on))), why)
+    return Typical(np.sort(cold), float(max(least_times(job, on))), why)
 
 
 @functools.cache
@@ -276,4 +276,4 @@ def _over_law(law: Law) -> Any:
     """Return the measured time of each kernel of a law's group over the time by the law."""
     rows = group(law.family, law.chip, law.dtype)
     job = count(law.family, rows, law.dtype)
-    return rows["seconds"] / law.time(*least(job, chip_of(law.chip)), reduced(job))
+    return rows["seconds"] / law.time(*least_times(job, chip_of(law.chip)), reduced(job))

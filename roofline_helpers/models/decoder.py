@@ -33,21 +33,17 @@ CAUSAL = ("halved", "whole")
 class Decoder(Facts):
     """The shape of a decoder-only language model.
 
-    Its layers are alike, but for what `experts` and `local` say; or `blocks` has each of them.
-
     Parameters
     ----------
     name : str
     layers, d_model, heads, kv_heads, head_dim, d_ff, vocabulary : int
         Depth and widths; d_ff is that of dense layers.
     gated, tied : bool
-        Whether a feed-forward has three matrices, not two; whether embedding and LM head share
-        one.
+        Whether a feed-forward has three matrices, not two; whether embedding and LM head share one.
     experts, latent, local : optional
         Mixture-of-experts, latent-attention and sliding-window settings.
     blocks : tuple of Block
-        Each layer, if the settings above can't say it. Then those are of the layers that have such
-        a part.
+        Each layer, where these settings can't say it.
     stored : Stored, optional
         The types in which it is stored, if it was read from a configuration.
     source : str

@@ -43,14 +43,12 @@ class Experts:
         Experts, and how many of them each token uses.
     d_ff : int
         Width of one expert.
-    shared : int
-        Further experts, which every token uses.
+    shared, shared_d_ff : int
+        Experts that every token uses besides, and their width if it is another.
     every, dense : int
         One layer in `every` has experts; the first `dense` have none.
     gated : bool
         Whether an expert has three matrices, not two.
-    shared_d_ff : int
-        Width of one shared expert, if it is another one.
     inner : int
         Width of what the experts read and write, if it isn't the model's: one matrix leads there,
         and one back.
@@ -109,32 +107,31 @@ class Experts:
 class Mixer:
     """What mixes the tokens of a layer, as numbers: attention with a cache, or a state.
 
-    `attention` and `latent_attention` make them; `roofline.recurrent` makes those with a state.
+    `attention` and `latent_attention` make them; `roofline.recurrent` those with a state.
 
     Parameters
     ----------
-    kind : str
     weights, output : int
         Elements of its matrices, and of the last of them.
-    heads : int
-        Heads over which devices can split it; `kv_heads` for its cache or its state.
+    heads, kv_heads : int
+        Heads over which devices can split it, and its cache or state.
     made, cache_width : int
         Elements of one token's queries, keys and values, and that it adds to the cache.
     scores, absorbed : int
-        Multiply-adds for one query and key, scores and values together; the same in decoding, where
-        latent attention's matrices of keys and values are absorbed into queries and output.
+        Multiply-adds for one query and key; the same in decoding, where latent attention's matrices
+        of keys and values are absorbed into queries and output.
     window : int
-        Most keys that a token sees; 0: all. Then the cache holds no more.
+        Most keys that a token sees and the cache holds; 0: all.
     chunked : bool
         Whether a token sees only its own chunk of `window` tokens, not the last `window`.
     top, choosing, choosing_width : int
         Keys that an indexer chooses for each token; its multiply-adds for one key, and its elements
-        in the cache for one token, which are among `cache_width`.
+        among `cache_width`.
     state, recent, flops : int
-        Elements of one sequence's recurrent state, and of the last inputs of a short convolution;
-        FLOPs of one token's update and reading of that state.
+        Elements of one sequence's recurrent state, and of the last inputs of a short convolution
+        (16 bits each); FLOPs of one token's update and reading of that state.
     dtype : str
-        Type of the recurrent state; recent inputs are of 16 bits.
+        Type of the recurrent state.
 
     Examples
     --------

@@ -228,8 +228,7 @@ def question(
     right : str, or several
         Text or key of the right options, if its file marks none.
     **values
-        Values for its texts and its solution, by name. The default is the notebook's variable of
-        that name.
+        Values for its texts and its solution; by default the notebook's variables of these names.
 
     Raises
     ------

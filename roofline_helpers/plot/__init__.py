@@ -1,10 +1,9 @@
 """Pictures: rooflines, kernels on them, fusion arrows, memory levels, traffic.
 
-Every function takes ``ax=None``, draws in SI units (FLOP/s against FLOP/byte; only the tick labels
-are scaled), returns the Axes and never calls ``show``. Labels are placed each time that the figure
-is drawn, so that no two texts overlap at any size.
-`PALETTE` has the colours by role: "memory", "compute", "series" and so on.
-Artists carry a gid ("roof:memory", "roof:compute", "ridge", "job:NAME", …) for checks to find.
+Every function takes ``ax=None`` and returns the Axes, drawn in SI units (FLOP/s against FLOP/byte;
+only tick labels are scaled). Labels are placed each time that the figure is drawn, so that no two
+texts overlap at any size. Artists carry a gid ("roof:memory", "ridge", "job:NAME", …) for checks to
+find.
 """
 
 from __future__ import annotations

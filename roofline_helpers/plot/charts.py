@@ -49,16 +49,14 @@ def lines(
     Parameters
     ----------
     x : array
-        The common x values of all series.
     series : mapping of str to array
         One line each, as long as `x`.
     hlines : mapping of str to number, optional
         Thresholds, for instance ridges.
     logy : bool
-        Whether the vertical axis is logarithmic, as the other one is.
+        Whether the vertical axis is logarithmic too.
     marked : bool
-        Whether lines have markers as well as colours. Without markers lines differ by their dashes:
-        choose this if measured points are drawn over the lines.
+        Whether lines have markers, or differ by dashes: for measured points drawn over them.
 
     Raises
     ------
@@ -104,11 +102,13 @@ def lines(
 def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = None) -> Axes:
     """Draw the bytes that each variant moves, tensor by tensor, as stacked horizontal bars.
 
+    Each tensor has a colour; written bytes are hatched. A thick line separates two kernels; the
+    total is at the end of the bar.
+
     Parameters
     ----------
     variants : mapping of str to Work or sequence of Work
-        The kernels of each variant. Each tensor has a colour; written bytes are hatched. A thick
-        line separates two kernels; the total is at the end of the bar.
+        The kernels of each variant.
 
     Raises
     ------

@@ -453,14 +453,13 @@ def place_labels(
 ) -> list[Annotation]:
     """Put a text at each point so that no text covers a text, a marker or a legend.
 
-    Places are computed each time that the figure is drawn, so they stay valid after a change of
-    size or limits. Places around the point are tried first, then farther ones with a thin leader;
-    if there is still no room, points get numbers and a key below the axes.
+    Places are computed each time that the figure is drawn. Those around the point are tried first,
+    then farther ones with a thin leader; if there is still no room, points get numbers and a key
+    below the axes. Lines are avoided if possible.
 
     Parameters
     ----------
     ax : Axes
-        All its texts, legends and markers are avoided, and its lines if possible.
     labels : sequence of (x, y, text)
         Points in data coordinates. Calls on one Axes add up.
     shift : (across, up)
@@ -469,7 +468,6 @@ def place_labels(
     Returns
     -------
     list of Annotation
-        One a label.
 
     Raises
     ------

@@ -271,11 +271,10 @@ def roofline(
     roof : Roofline
         Its outermost level, its peak and, see `vector`, its vector ceiling are drawn.
     jobs : mapping of str to Work or number
-        Kernels or plain intensities (FLOP/byte). A kernel sits at
-        ``(job.intensity, roof.attainable(job))``.
+        Kernels, or intensities (FLOP/byte), by label.
     achieved : mapping of str to float, optional
-        Measured FLOP/s of jobs, by label: drawn as diamonds, joined to the hollow point on the
-        roof, and labelled with the roofline efficiency (achieved / attainable, in %).
+        Measured FLOP/s of jobs: diamonds, joined to the hollow point on the roof, and labelled with
+        the roofline efficiency (achieved / attainable, in %).
     regions : bool
         Whether to shade and name the two regions.
     vector : bool, optional
@@ -286,8 +285,8 @@ def roofline(
     Raises
     ------
     BadType, BadValue, UnknownName
-        Not a roofline or a job; an intensity of zero, which has no place on a logarithmic axis;
-        an achieved label that no job has; a vector ceiling that is not known.
+        Not a roofline or a job; an intensity of zero, which has no place on a logarithmic axis; an
+        achieved label that no job has; a vector ceiling that is not known.
 
     Examples
     --------
@@ -478,10 +477,9 @@ def fusion(
 def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     """Draw one slope per memory level, and each kernel at its intensity at each level.
 
-    A kernel has one rate, that of its lowest ceiling, so its points are side by side, one for each
-    level with traffic; a thin line joins them, and the legend shows each level's marker. The filled
-    marker is on the slope that bounds the kernel; all are open if a compute unit bounds it. A
-    network is one more slope, at FLOPs per byte sent.
+    A kernel has one rate, that of its lowest ceiling: its points are side by side, joined by a thin
+    line. The filled one is on the slope that bounds the kernel; all are open if a compute unit
+    does. A network is one more slope, at FLOPs per byte sent.
 
     Raises
     ------

@@ -2,20 +2,19 @@
 
 The rules, everywhere:
 
-- One multiply, add, compare, exponential … on one element is one FLOP; a multiply-add is two.
-  A sum over n elements counts n. Exponentials and their like are also listed as
-  `transcendentals`, since hardware does them on another unit. Tools that count a multiply-add as
-  one (ptflops, fvcore, thop: "MACs") print half as much for a matmul.
+- One multiply, add, compare, exponential … on one element is one FLOP; a multiply-add is two. Tools
+  that count it as one (ptflops, fvcore, thop: "MACs") print half as much for a matmul. A sum over n
+  elements counts n. Exponentials and their like are also listed as `transcendentals`.
 - Matmuls run on the matrix unit, everything else on the vector unit.
-- Bytes are those that cross the main memory's boundary ("hbm"): each tensor that a kernel reads
-  is read once, and each that it writes is written once, unless `passes` says otherwise. Values
-  inside a kernel (accumulators, intermediates) cost nothing. Tensors between two kernels are
-  counted even if they could stay on the chip: `resident` counts the opposite case.
-- Sizes (`n`, `rows`, `columns`, `elements`, `chips`) may be NumPy arrays: the counts are then
-  float64 arrays of the broadcast shape. With plain integers the counts are exact.
+- Bytes cross the main memory's boundary ("hbm"): each tensor is read once and written once, unless
+  `passes` says otherwise. Accumulators and intermediates inside a kernel cost nothing. Tensors
+  between two kernels count even if they could stay on the chip; `resident` counts the opposite.
+- Intensity is FLOPs over bytes: of a matmul in b bytes an element 2mnk / (b · (mk + kn + mn)), of
+  an operation that reads r and writes w tensors with f FLOPs an element f / (b · (r + w)).
+- Sizes may be NumPy arrays: counts are then float64 arrays of the broadcast shape; with integers
+  they are exact. A size that isn't a whole number from 1 to 10¹⁸ raises BadType or BadValue, an
+  unknown data type UnknownName.
 - `x`, `y` and so on name an operation's tensors: `fuse` matches shared tensors by name.
-- In every operation a size that isn't a whole number from 1 to 10¹⁸ raises BadType or BadValue,
-  an unknown data type UnknownName.
 """
 
 from roofline_helpers.work.attention import (

@@ -136,14 +136,14 @@ def flash_attention(
     kv_dtype : str or data type, optional
         Type of K and V in memory (a cache in fp8, say), where it isn't `dtype`.
     causal : bool
-        Skip the scores above the diagonal (the last query sees every key): only the FLOPs of
-        unmasked pairs count. Real kernels skip whole blocks only, so this is a lower bound.
+        Count the FLOPs of unmasked pairs only (the last query sees every key). Real kernels skip
+        whole blocks, so this is a lower bound.
     block_q : int or array, optional
-        Rows of Q in one program. K and V are then read once per block of rows; by default they are
-        read once, the lower bound. The rescaling of the online softmax, less than one FLOP per
-        score, is not counted.
+        Rows of Q in one program: K and V are read once for each such block. By default they are
+        read once, the lower bound.
 
-    Shapes and errors as in `attention_scores`; also BadValue if causal and q_len > kv_len.
+    Shapes and errors as in `attention_scores`; also BadValue if causal and q_len > kv_len. The
+    online softmax's rescaling, less than one FLOP per score, isn't counted.
 
     Source: T. Dao et al., arXiv:2205.14135.
 
@@ -201,10 +201,10 @@ def latent_attention(
 ) -> Work:
     """Count the attention kernel of DeepSeek-V2 and V3, with its cache of latents.
 
-    In decode (q_len of 1) the query is projected into the latent space, so each head works on
-    vectors of 512 + 64 elements: 2 · batch · heads · kv_len · (2 · 512 + 64) FLOPs, and the cache,
-    512 + 64 elements per token for all heads together, is read once. In prefill keys and values are
-    expanded per head, to 128 + 64 and 128, and a causal mask is on: half of the pairs.
+    In decode (q_len of 1) each head works on vectors of 512 + 64 elements, 2 · batch · heads ·
+    kv_len · (2 · 512 + 64) FLOPs, and the cache, 512 + 64 elements per token for all heads, is read
+    once. In prefill keys and values are expanded per head, to 128 + 64 and 128, under a causal
+    mask: half of the pairs.
 
     Parameters
     ----------

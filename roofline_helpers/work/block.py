@@ -30,16 +30,15 @@ def grouped_matmul(
     """Count the gated feed-forward of a mixture: three matmuls per token and chosen expert.
 
     2 · 3 · hidden · inter FLOPs for each of tokens · top_k pairs, spread evenly over the experts.
-    The weights of an expert with at least one token are read once; for each pair a token's row is
-    read and a result is written.
+    The weights of an expert with a token are read once, a token's row is read and written for each
+    pair.
 
     Parameters
     ----------
     tokens, hidden, inter, experts, top_k : int or array
-        Number of tokens, their width, the inner width of one expert, the number of experts, and
-        the number of experts per token.
+        Tokens, their width, the inner width of an expert, experts, and how many each token uses.
     local_experts : int or array, optional
-        Experts on this device; by default all. It then computes that share of the pairs.
+        Experts on this device, which computes that share of the pairs; by default all.
     weights : str or data type, optional
         Type of the experts' weights, where it isn't `dtype`.
 
@@ -128,9 +127,9 @@ def transformer_block(
 ) -> tuple[Work, ...]:
     """Return the kernels of one pre-norm transformer block, in order.
 
-    LayerNorm (RMSNorm if gated) → QKV projection → attention → output projection → residual →
-    norm → up projection → GELU (gate and up projection → SwiGLU if gated) → down projection →
-    residual. Biases, rotary embedding and dropout are not counted.
+    LayerNorm → QKV projection → attention → output projection → residual → norm → up projection →
+    GELU → down projection → residual; if gated with RMSNorm and SwiGLU. Biases, rotary embedding
+    and dropout are not counted.
 
     Parameters
     ----------
@@ -139,17 +138,17 @@ def transformer_block(
     d_model, heads, d_ff, kv_heads, head_dim : int
         Widths. `kv_heads` is heads, and `head_dim` is d_model / heads if not given.
     kv_len : int or array, optional
-        Keys that each query may see, the new ones included; seq if not given (prefill).
+        Keys that each query may see, the new ones included; seq if not given.
     gated : bool
-        SwiGLU feed-forward with RMSNorm, as in Llama, in place of GELU with LayerNorm.
+        As in Llama.
     flash : bool
         One attention kernel rather than three.
 
     Raises
     ------
     BadValue
-        kv_len < seq, heads not a multiple of kv_heads, or d_model of heads where head_dim
-        isn't given.
+        kv_len < seq, heads not a multiple of kv_heads, or d_model of heads where head_dim isn't
+        given.
 
     Source: A. Vaswani et al., arXiv:1706.03762; H. Touvron et al., arXiv:2302.13971 (gated).
 

@@ -28,17 +28,17 @@ from roofline_helpers.work.work import Work
 def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> Work:
     """Return one kernel with the work of `kernels`.
 
-    Its bytes are those of the tensors that enter (read, but not written inside) and leave (written,
-    but not read again inside). FLOPs and bytes over the network add up; traffic at on-chip levels
-    is dropped, since no rule gives it.
+    Its bytes are those of the tensors that enter (read, not written inside) and leave (written, not
+    read again inside). FLOPs and bytes over the network add up; on-chip traffic is dropped, since
+    no rule gives it.
 
     Parameters
     ----------
     *kernels : Work
-        In order. Tensors are matched by name. A tensor that several kernels read is read once, or
-        as often as by the kernel with the most passes over it.
+        In order. Tensors are matched by name, and read as often as by the kernel with the most
+        passes.
     keep : sequence of str
-        Tensors written inside that are needed outside too, and so still count as written.
+        Tensors written inside that are needed outside too, and so count as written.
     name : str, optional
         By default the kernels' names joined with "+".
 
@@ -96,8 +96,8 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
 def total(*kernels: Work) -> Work:
     """Return the sum of kernels that run one after another: FLOPs and bytes add up.
 
-    Its intensity is that of a whole layer or model. Its time on a roofline is a looser bound than
-    the sum of the kernels' times, `Roofline.time(*kernels)`. Errors as in `fuse`.
+    Its time on a roofline is a looser bound than the sum of theirs, `Roofline.time(*kernels)`.
+    Errors as in `fuse`.
 
     Examples
     --------
@@ -164,14 +164,11 @@ def resident(
 ) -> tuple[Work, ...]:
     """Return kernels with the tensors between them on the chip, if they fit.
 
-    By themselves the kernels count every tensor at the main memory, which is the most that a
-    program moves. This is the least. A tensor that one kernel writes and a later one reads, or that
-    several read, stays on the chip from its first kernel to its last if there is room for all of
-    it, together with all others that stay at that time. The smallest are placed first. Tensors that
-    a kernel only streams through take no room.
-
-    Real programs are in between: a compiler (XLA, for a TPU's VMEM) places tensors by the program
-    at hand, and a cache (a GPU's L2) also holds streamed data.
+    A tensor that one kernel writes and a later one reads, or that several read, stays from its
+    first kernel to its last if there is room for all of it beside the others that stay at that
+    time, the smallest first. That is the least that a program moves; the kernels by themselves,
+    with every tensor at the main memory, are the most. Real programs are in between: a compiler
+    places tensors by the program at hand, and a cache also holds what is only streamed through it.
 
     Parameters
     ----------
@@ -180,10 +177,9 @@ def resident(
     capacity : float
         Bytes on the chip for such tensors.
     level : str
-        The level in which they stay. Their bytes are counted there, as `Work.others`.
+        The level in which they stay; their bytes count there, as `Work.others`.
     onward : sequence of str
-        Tensors that a following program reads, the next layer for instance: they stay until the
-        end if they fit.
+        Tensors that the next program reads, and that stay until the end if they fit.
     travels : sequence of str
         Tensors that never stay, such as weights.
 

@@ -64,11 +64,11 @@ def elementwise(
     n : int or array
         Elements of each tensor.
     reads, writes : int or mapping of str to data type
-        How many tensors of n elements, all of type `dtype`; or their names and types.
+        How many tensors of type `dtype`; or their names and types.
     flops : number
-        FLOPs per element, for the whole chain of operations in the kernel. 0 is a copy.
+        FLOPs per element, of all operations in the kernel. 0 is a copy.
     dtype : str or data type
-        Type of the tensors that are given by number, and of the arithmetic.
+        Type of the arithmetic.
     transcendentals : number
         How many of the FLOPs per element are transcendental.
 
@@ -299,7 +299,6 @@ def matmul(
     Parameters
     ----------
     m, n, k : int or array
-        Dimensions.
     dtype : str or data type
         Type of A, and of B and C unless given.
     b, out : str or data type, optional
@@ -307,15 +306,17 @@ def matmul(
     batch : int or array
         Independent matmuls.
     tile : (rows, columns), optional
-        Output tile. A is then read once per column of tiles and B once per row of tiles, as in a
-        tiled kernel without reuse between tiles. By default each operand is read once, the lower
-        bound.
+        Output tile: A is then read once per column of tiles and B once per row, as by a kernel
+        without reuse between tiles. By default each is read once, the lower bound.
     names : three names
         Tensor names of A, B and C, for `fuse`.
 
     Examples
     --------
     >>> matmul(1, 4096, 4096).intensity < 1
+    True
+    >>> job = matmul(600, 600, 600, "bf16")
+    >>> job.intensity == 2 * 600**3 / (2 * 3 * 600**2) == 200
     True
     """
     a_type, b_type = dtype_of(dtype), dtype_of(dtype if b is None else b)

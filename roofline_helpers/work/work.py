@@ -36,24 +36,22 @@ class Work(Facts):
     Parameters
     ----------
     name : str
-        The kernel's name.
     reads, writes : mapping of str to number
-        Bytes of each tensor that it reads and writes, by name: `fuse` joins kernels by these.
+        Bytes of each tensor, by name: `fuse` joins kernels by these.
     matrix_flops, vector_flops : number
-        FLOPs on each unit. `vector_flops` includes the transcendentals, one each.
+        FLOPs on each unit, the transcendentals among the vector unit's.
     transcendentals : number
-        How many of the vector FLOPs are exponentials and their like.
+        How many are exponentials and their like.
     dtype : str
-        The type that the unit computes in: decides which peak applies.
+        The type that the unit computes in: it decides which peak applies.
     passes : mapping of str to number
-        How often a tensor in `reads` is read, where that isn't once; at least 1.
+        How often a tensor in `reads` is read, where that isn't once.
     others : mapping of str to number
-        Bytes across other boundaries: an on-chip level, or "network". Names are kept in lower
-        case, without space, "-" and "_", as `Roofline` keeps those of its levels.
+        Bytes across other boundaries: an on-chip level, or "network".
     kind : str
         Family of measured kernels that this one belongs to, for `typical`; empty if none.
     dims : mapping of str to number
-        Sizes by the names that the family has for them: ``{"m": 256, "n": 4096, "k": 4096}``.
+        Sizes as the family names them: ``{"m": 256, "n": 4096, "k": 4096}``.
 
     Raises
     ------
