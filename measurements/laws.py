@@ -25,7 +25,7 @@ from scipy.spatial import cKDTree
 from measurements import condense
 from roofline.network import collective, topology
 from roofline_helpers.chips import chip
-from roofline_helpers.measured.law import FASTEST, Errors, Law, least
+from roofline_helpers.measured.law import FASTEST, Errors, Law, least_times
 from roofline_helpers.measured.tables import FOLDER, TYPES, count, reduced, table
 from roofline_helpers.work import matmul
 
@@ -126,7 +126,7 @@ def inputs(rows: pd.DataFrame, family: str, on: str, dtype: str) -> Any:
         return np.stack([np.zeros(len(rows)), link, rows["gpus"] - 1.0])
     job = count(family, rows, dtype)
     zero = np.zeros(len(rows))
-    first = least(job, chip(on))
+    first = least_times(job, chip(on))
     return np.stack([first[0] + zero, first[1] + zero, reduced(job) + zero])
 
 
@@ -187,7 +187,7 @@ def tpus() -> list[Law]:
     sides = np.array(list(chip("v7x").reached.sizes["bf16"]))
     rates = np.array(list(chip("v7x").reached.sizes["bf16"].values())) / chip("v7x").devices
     job = matmul(sides, sides, sides)
-    x = np.stack([*least(job, device), sides])
+    x = np.stack([*least_times(job, device), sides])
     plateau = np.log([copied.memory])
     low, high = (np.concatenate([e[:2], plateau, e[3:4], no_step]) for e in (LOWEST, HIGHEST))
     return [of_tpu("matmul", x, job.flops / rates, low, high), copied]
