@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from roofline.xla.kernel import CompiledKernel, grouped, line_of
@@ -279,11 +280,8 @@ def _of_arguments(before: Report, after: Report) -> list[Change]:
 
 def _of_exchanges(old: Sequence[TimedCollective], new: Sequence[TimedCollective]) -> list[Change]:
     """Return the exchanges that appeared, and those that are gone."""
-
-    def key(exchange: TimedCollective) -> tuple[object, ...]:
-        c = exchange.collective
-        return c.kind, c.axis, c.bytes_in, c.bytes_out, c.launches
-
+    names = ("kind", "axis", "bytes_in", "bytes_out", "launches")
+    key = attrgetter(*(f"collective.{name}" for name in names))
     changes = []
     for sign, side, other in ((1, new, old), (-1, old, new)):
         for exchange in _surplus(side, other, key):

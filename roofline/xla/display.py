@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from roofline.terminal import Grid
@@ -169,18 +170,13 @@ def _times(report: Report) -> list[tuple[str, str]]:
     return [*lines, ("other counts", "; ".join(others))] if others else lines
 
 
+_SIZES = attrgetter("kind", "axis", "group_size", "bytes_in", "bytes_out")
+
+
 def _exchanges(report: Report) -> list[tuple[str, str]]:
     alike: dict[tuple[Any, ...], list[TimedCollective]] = {}
     for exchange in report.exchanges:
-        collective = exchange.collective
-        key = (
-            collective.kind,
-            collective.axis,
-            collective.group_size,
-            collective.bytes_in,
-            collective.bytes_out,
-        )
-        alike.setdefault(key, []).append(exchange)
+        alike.setdefault(_SIZES(exchange.collective), []).append(exchange)
     lines = []
     for (kind, axis, size, into, out), same in alike.items():
         along = f" along {axis}" if axis else ""

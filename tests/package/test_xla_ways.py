@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from compiled_programs import spec
-from compiled_reports import needs
+from compiled_reports import needs, per_chip
 from compiled_ways import N
 
+import roofline_helpers as rh
 from roofline import xla
 from roofline.network.topology import slice_of
 from roofline.xla.compiler import DoesNotFit
@@ -60,11 +61,18 @@ def test_names_of_slices() -> None:
         slice_of("v6e-7")
 
 
-def test_what_does_not_fit_says_by_how_much() -> None:
-    needs("v6e")
+@per_chip
+def test_what_does_not_fit_says_by_how_much_and_the_capacity_is_the_table_s(chip: str) -> None:
+    needs(chip)
+    capacity = rh.chip(chip).per_device().memory["hbm"].capacity.value
+    argument = spec(round(capacity / 2**19), 2**19)  # twice the capacity, and the result
     with pytest.raises(xla.DoesNotFit) as caught:
-        xla.analyze(lambda a: a * 2, spec(2**34), chip="v6e")
-    assert (caught.value.needed, caught.value.capacity) == (64 * 2**30, 31.25 * 2**30)
+        xla.analyze(lambda a: a * 2, argument, chip=chip)
+    assert caught.value.capacity == pytest.approx(capacity, rel=1e-4)
+    assert caught.value.needed == pytest.approx(4 * capacity, rel=0.01)
+
+
+def test_what_a_compiler_says_of_its_memory_is_read() -> None:
     used = DoesNotFit("Ran out of memory. Used 40.5G of 31.25G hbm. Exceeded by 9.25G.")
     assert (used.needed, used.capacity, used.space) == (40.5 * 2**30, 31.25 * 2**30, "hbm")
 
