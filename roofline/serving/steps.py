@@ -18,7 +18,8 @@ from roofline.network.axes import Mesh
 from roofline.network.collectives import Transfer
 from roofline.network.measured import by_law
 from roofline.network.topology import Asked, topology_of
-from roofline.serving.groups import exchanges, groups
+from roofline.serving.exchanges import exchanges
+from roofline.serving.groups import groups
 from roofline.serving.memory import ServingMemory, footprint
 from roofline.serving.operations import jobs
 from roofline.serving.setting import (
