@@ -23,10 +23,12 @@ SCHEMA = "roofline.evidence/1"
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a file of evidence: "residency", "cycles", "decode", "constants" or "mlsysim".
+    """Return a file of evidence: "residency", "cycles", "decode", "decode-layers", and others.
 
     "residency" has the bytes that cross HBM in compiled attention by chip and length: plain JAX,
-    [4, 32, length, 64] in bf16, for one device of each TPU.
+    [4, 32, length, 64] in bf16, for one device of each TPU. "decode-layers" has steps of the last
+    rung of `examples/llama_decode` with 4 and 12 layers, other widths and contexts ("rows"), its
+    kernels' seconds and hardware counters, and other ways to cut them ("tuned"), on an H100.
 
     Raises
     ------

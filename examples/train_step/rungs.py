@@ -34,10 +34,6 @@ class Rung:
 
 
 DOUBLE = {"xla_gpu_enable_while_loop_double_buffering": True}
-PIPELINED = {
-    f"xla_gpu_enable_pipelined_{name}": True
-    for name in ("all_gather", "reduce_scatter", "all_reduce")
-}
 
 FIRST = Way()
 CUDNN = replace(FIRST, attention="cudnn")
@@ -63,10 +59,6 @@ RUNGS = (
 ASIDE = (
     Rung("scan, double buffering", "two turns of the loop overlap", replace(CUDNN, flags=DOUBLE),
          "cuDNN"),
-    Rung("scan, pipelined", "collectives of one turn run beside another's matmuls",
-         replace(CUDNN, flags=PIPELINED), "cuDNN"),
-    Rung("scan, both", "double buffering and pipelined collectives",
-         replace(CUDNN, flags=DOUBLE | PIPELINED), "cuDNN"),
     Rung("scan, gathered", "each device gathers for itself, in a scan",
          replace(CUDNN, gathered=True), "cuDNN"),
     Rung("tensor and FSDP", "widths in two, batch and weights in two",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from roofline import evidence
 from roofline_helpers.common import records
 from roofline_helpers.measured import record
 
@@ -236,3 +237,44 @@ def test_each_order_s_waterfall_ends_at_its_clock() -> None:
             total = sum(seconds for _, seconds in row["waterfall"])
             assert total == pytest.approx(statistics.median(row["without graphs"]), rel=2e-3)
             assert row["findings"][0]["seconds"] < 0.5 * total
+
+
+# --- layers of the decode step's last rung, on an H100 --------------------------------------------
+
+
+def layer(batch: int, hidden: int = 14336, tokens: int = 2048, rung: str = "narrow sums") -> float:
+    """Return the seconds of a layer: a step with 12 of them less one with 4, over 8."""
+    took = {
+        row["layers"]: statistics.median(row["seconds"])
+        for row in evidence.load("decode-layers")["rows"]
+        if (row["batch"], row["hidden"], row["tokens"]) == (batch, hidden, tokens)
+        and (row["rung"], row["head"]) == (rung, "")
+    }
+    return (took[12] - took[4]) / 8
+
+
+@pytest.mark.parametrize(("batch", "rest"), [(1, 16.3e-6), (16, 17.3e-6)])
+def test_a_layer_streams_at_the_memory_s_rate_and_takes_16_us_besides(
+    batch: int, rest: float
+) -> None:
+    weights = 2 * 4096 * (6144 + 4096 + 3 * 14336)
+    cache = 2 * 2 * batch * 2048 * 8 * 128
+    rate = 2 * 3 * 4096 * 14336 / (layer(batch, hidden=28672) - layer(batch))
+    assert rate > 0.95 * record.device_records()["h100"].streams["read"]
+    assert layer(batch) - (weights + cache) / rate == pytest.approx(rest, rel=0.01)
+    assert layer(batch, rung="not overlapped") > layer(batch) + 0.25 * rest
+    if batch == 16:
+        assert layer(16) + cache / rate == pytest.approx(layer(16, tokens=4096), rel=0.002)
+
+
+def test_each_kernel_of_a_layer_reads_its_weights_once_and_no_cut_helps() -> None:
+    layers = evidence.load("decode-layers")
+    rows = {"qkv": 6144, "o": 4096, "gate_up": 28672, "down": 14336}
+    for seen in layers["counted"]["16"]:
+        if seen["kernel"] in rows:
+            bytes_read = 2 * 4096 * rows[seen["kernel"]]
+            assert seen["dram_read"] == pytest.approx(bytes_read, rel=0.005)
+            assert 0.65 < seen["dram"] < 0.88
+    took = {row["name"]: statistics.median(row["seconds"]) for row in layers["tuned"]}
+    assert max(took.values()) < 1.02 * min(took.values())
+    assert min(took.values()) > 0.99 * took["base"]
