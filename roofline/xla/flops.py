@@ -106,9 +106,8 @@ def results(instruction: Instruction) -> Shape:
         return instruction.shape
     if instruction.opcode == "copy-start":  # (destination, source, context)
         return parts[0]
-    if (
-        instruction.opcode == "all-reduce-start"
-    ):  # results only; from JAX 0.11 on (sources, results)
+    if instruction.opcode == "all-reduce-start":
+        # Results only; from JAX 0.11 on (sources, results)
         return parts[1] if len(parts) == 2 and parts[0].parts else instruction.shape
     return parts[1] if len(parts) > 1 else parts[0]  # (sources, results, context …)
 
