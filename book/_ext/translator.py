@@ -135,7 +135,7 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
     def visit_paragraph(self, node: nodes.paragraph) -> None:
         """Open a paragraph, but not around a fold; one in parentheses is an aside."""
         said = node.astext().strip()
-        if said.startswith("(") and said.endswith(")"):
+        if not self.in_table and said.startswith("(") and said.endswith(")"):
             node["classes"].append("aside")
         if not self.is_fold(node):
             super().visit_paragraph(node)
