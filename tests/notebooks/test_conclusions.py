@@ -629,7 +629,7 @@ def test_a_step_that_does_nothing_fetches_its_block_unless_the_index_stays(
     assert one.operands[0].fetches == fetches
 
 
-def test_torch_compile_s_chain_issues_too_much_and_the_single_jit_has_too_few_warps() -> None:
+def test_torch_compile_s_chain_issues_too_much_and_the_single_jit_has_few_warps() -> None:
     records = rh.measured.device_records()
     h200 = records["h200"]
     name = "chain {} 65536×4096 bf16"
