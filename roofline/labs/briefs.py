@@ -159,7 +159,7 @@ BRIEFS: Mapping[str, Brief] = {
 
 def days(design: Mapping[str, Any]) -> float:
     """Return the days of work of a design's choices."""
-    chosen = sum(DAYS[what].get(design[what], 0) for what in DAYS)
+    chosen = sum(cost.get(design[choice], 0) for choice, cost in DAYS.items())
     return chosen + (SHARING if design["chips"] > 1 else 0)
 
 

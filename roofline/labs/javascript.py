@@ -58,16 +58,18 @@ def _model_data(model: Decoder) -> dict[str, Any]:
     return {**{name: getattr(model, name) for name in MODEL}, "experts": experts}
 
 
-def _strategies(given: Mapping[str, tuple[Fused, ...]]) -> dict[str, Any]:
-    return {name: [_shortened(kernel) for kernel in kernels] for name, kernels in given.items()}
+def _strategies(strategies: Mapping[str, tuple[Fused, ...]]) -> dict[str, Any]:
+    return {
+        name: [_shortened(kernel) for kernel in kernels] for name, kernels in strategies.items()
+    }
 
 
 def _sums(chip: Chip) -> dict[int, list[Any]]:
     """Return the lines of an all-reduce for each number of chips: published, and reached."""
     return {
         count: [
-            network.collectives.lines(network.topology(chip, count, ceilings=each).fast)
-            for each in network.CEILINGS
+            network.collectives.lines(network.topology(chip, count, ceilings=ceilings).fast)
+            for ceilings in network.CEILINGS
         ]
         for count in chip_counts(LLAMA_3_8B, chip)
         if count > 1

@@ -86,7 +86,7 @@ def memory_wall() -> Element:
     'memory-wall'
     """
     roof = chip_of("h100").roofline("bf16").without_floor()
-    slow, tunable = (_Measured.of("h100", "bf16", *shape) for shape in (SLOW, TUNABLE))
+    slow, tunable = (_Measured.matmul("h100", "bf16", *shape) for shape in (SLOW, TUNABLE))
     story = [
         f"Two bf16 matmuls of one model were timed on an H100. Its peak is {rate(roof.peak)}, and "
         f"its memory delivers {si(roof.bandwidth, 'B/s')}. Kernel A multiplies 64 tokens by an "
@@ -123,7 +123,7 @@ def memory_wall() -> Element:
 
 
 def _goal(times: Mapping[str, Any]) -> dict[str, Any]:
-    every = [goal_cost(times, c, dtype, m) for c in TIMED for dtype in TIMED[c] for m in ROWS]
+    costs = [goal_cost(times, c, dtype, m) for c in TIMED for dtype in TIMED[c] for m in ROWS]
     rent = {chip: RENT[chip] for chip in TIMED}
     prices = ", ".join(
         f"{chip_of(c).name.removeprefix('NVIDIA ')} ${price:.2f}" for c, price in rent.items()
@@ -139,7 +139,7 @@ def _goal(times: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": GOAL_SECONDS,
         "shape": {"n": SLOW[1], "k": SLOW[2]},
         "rent": rent,
-        "best_cost": min(every),
+        "best_cost": min(costs),
     }
 
 
@@ -151,7 +151,7 @@ class _Measured(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, chip: str, dtype: str, m: int, n: int, k: int) -> _Measured:
+    def matmul(cls, chip: str, dtype: str, m: int, n: int, k: int) -> _Measured:
         roof = chip_of(chip).roofline(dtype).without_floor()
         job = work.matmul(m, n, k, dtype, out="bf16")
         return cls(roof, job, timed(chip, dtype, m, n, k))
@@ -192,11 +192,11 @@ def _times() -> dict[str, Any]:
 
 
 def _wall_tasks(slow: _Measured) -> list[Element]:
-    narrow = _Measured.of("h100", "fp8", *SLOW)
-    faster = _Measured.of("h200", "bf16", *SLOW)
+    narrow = _Measured.matmul("h100", "fp8", *SLOW)
+    faster = _Measured.matmul("h200", "bf16", *SLOW)
     _, n, k = SLOW
     jobs = {m: work.matmul(m, n, k, "bf16") for m in ROWS}
-    wide = _Measured.of("h100", "bf16", TUNABLE[0], 8192, 8192)
+    wide = _Measured.matmul("h100", "bf16", TUNABLE[0], 8192, 8192)
     return [
         question(
             "lab-wall-ridge",
@@ -223,16 +223,16 @@ def _wall_tasks(slow: _Measured) -> list[Element]:
 
 
 def _reflect_on_wall(slow: _Measured) -> Element:
-    def gain(one: _Measured) -> str:
-        times = one.limit / slow.limit
-        return f"{rate(one.limit)}, {significant(times)} times as high"
+    def gain(kernel: _Measured) -> str:
+        times = kernel.limit / slow.limit
+        return f"{rate(kernel.limit)}, {significant(times)} times as high"
 
     m, n, k = SLOW
     return question(
         "lab-memory-wall-back",
-        narrow=gain(_Measured.of("h100", "fp8", m, n, k)),
-        large=gain(_Measured.of("h100", "bf16", 4 * m, n, k)),
-        faster=gain(_Measured.of("h200", "bf16", m, n, k)),
+        narrow=gain(_Measured.matmul("h100", "fp8", m, n, k)),
+        large=gain(_Measured.matmul("h100", "bf16", 4 * m, n, k)),
+        faster=gain(_Measured.matmul("h200", "bf16", m, n, k)),
     )
 
 
@@ -334,7 +334,7 @@ def _edge() -> dict[str, Any]:
         "fused": today.but(fusion="epilogue", attention="flash"),
         "batch": today.but(batch=8),
     }
-    gain = {k: one.tokens_per_second / today.tokens_per_second for k, one in changed.items()}
+    gain = {k: step.tokens_per_second / today.tokens_per_second for k, step in changed.items()}
     larger = step(LLAMA_3_8B, EDGE_CHIPS[1], **EDGE)
     bandwidth, missing = chip.roofline("bf16").bandwidth, -wide.memory.room
     story = [
@@ -386,21 +386,25 @@ def _measured() -> dict[str, Any]:
         {"batch": row["batch"], "ms": {n: 1e3 * row[n] for n in row if n != "batch"}}
         for row in record["steps"]
     ]
-    same = {"model": "llama-3-8b", "chip": record["device"]["chip"], "context": record["context"]}
-    return {**same, "steps": steps}
+    setting = {
+        "model": "llama-3-8b",
+        "chip": record["device"]["chip"],
+        "context": record["context"],
+    }
+    return {**setting, "steps": steps}
 
 
 def _priced() -> dict[str, Any]:
     """Return the briefs for the page, with their prices and the costs of the best known designs."""
-    every = {}
+    briefs = {}
     for key, brief in BRIEFS.items():
         types = "/".join(brief.best[name] for name in ("weights", "activations"))
-        same = {
+        choices = {
             name: brief.best[name] for name in ("chip", "cache", "fusion", "attention", "batch")
         }
-        fields = {**same, "chips": str(brief.best["chips"]), "format": types}
+        fields = {**choices, "chips": str(brief.best["chips"]), "format": types}
         cost = judge(brief, brief.best).cost
-        every[key] = {**brief._asdict(), "fields": fields, "best_cost": cost}
+        briefs[key] = {**brief._asdict(), "fields": fields, "best_cost": cost}
     words = (
         f"{DAYS['fusion']['epilogue']} to fuse into matmuls, {DAYS['attention']['flash']} for "
         f"flash attention, {DAYS['weights']['fp8']} for 8-bit and {DAYS['weights']['int4']} for "
@@ -408,7 +412,7 @@ def _priced() -> dict[str, Any]:
         f"{DAYS['cache']['fp8']} for an 8-bit cache, {SHARING} to share a model among chips"
     )
     prices = {"rent": RENT, "days": DAYS, "sharing": SHARING, "priced": words, "margin": MARGIN}
-    return {"briefs": every, "counted": COUNTED, **prices}
+    return {"briefs": briefs, "counted": COUNTED, **prices}
 
 
 def _design_tasks(today: serving.ServingStep) -> list[Element]:
@@ -454,9 +458,9 @@ def _design_tasks(today: serving.ServingStep) -> list[Element]:
     ]
 
 
-def _intensities(one: serving.ServingStep) -> dict[str, str]:
+def _intensities(step: serving.ServingStep) -> dict[str, str]:
     """Return the range of FLOP/byte of the matmuls, of attention and of the norms."""
-    groups = groups_of(one)
+    groups = groups_of(step)
     groups["norms"] = [k for k in groups.pop("rest") if "RMSNorm" in k.name]
     return {
         name: " to ".join(
@@ -490,16 +494,16 @@ def _prediction(today: serving.ServingStep, roof: Roofline, between: Mapping[str
     )
 
 
-def groups_of(one: serving.ServingStep) -> dict[str, list[StepKernel]]:
+def groups_of(step: serving.ServingStep) -> dict[str, list[StepKernel]]:
     """Return the kernels of a step in the question's groups."""
     groups: dict[str, list[StepKernel]] = {
         "products": [],
         "attention": [],
         "rest": [],
     }
-    for kernel in one.kernels:
-        other = "products" if kernel.work.matrix_flops > 0 else "rest"
-        groups["attention" if _attends(kernel) else other].append(kernel)
+    for kernel in step.kernels:
+        name = "products" if kernel.work.matrix_flops > 0 else "rest"
+        groups["attention" if _attends(kernel) else name].append(kernel)
     return groups
 
 
@@ -524,14 +528,14 @@ def _reflection(today: serving.ServingStep) -> Element:
         "narrow": today.but(weights="int4"),
         "batch": today.but(batch=64),
     }
-    gain = {k: one.tokens_per_second / today.tokens_per_second for k, one in changed.items()}
+    gain = {k: step.tokens_per_second / today.tokens_per_second for k, step in changed.items()}
     return question(
         "lab-design-back",
         right=max(gain, key=lambda name: gain[name]),
         gain=gain,
         launches={
-            name: sum(kernel.launches for kernel in one.kernels)
-            for name, one in {"today": today, "fused": changed["fused"]}.items()
+            name: sum(kernel.launches for kernel in step.kernels)
+            for name, step in {"today": today, "fused": changed["fused"]}.items()
         },
         today=today,
         batch=changed["batch"],

@@ -56,65 +56,65 @@ def sharding(chip: str = "v5e", tensor: int = 1, tokens: int = 256) -> Element:
     'sharding'
     """
     name = name_of("chip", chip, SLICES)
-    place = network.topology(name, SLICES[name])
-    if tensor not in _shardings(place):
-        raise BadValue(f"tensor must be one of {_shardings(place)}, got {shown(tensor)}")
-    rows = [_row(place, ways, tokens, D_FF) for ways in _shardings(place)]
-    at = rows[_shardings(place).index(tensor)]
+    topology = network.topology(name, SLICES[name])
+    if tensor not in _shardings(topology):
+        raise BadValue(f"tensor must be one of {_shardings(topology)}, got {shown(tensor)}")
+    rows = [_row(topology, split, tokens, D_FF) for split in _shardings(topology)]
+    row = rows[_shardings(topology).index(tensor)]
     plain = (
-        f"{place.chips} {place.chip.name}, {at['mesh']}, {tokens} tokens a chip, width {D_FF}: "
-        f"bound by {at['bound']}, at most {at['of the peak']} of the peak"
+        f"{topology.chips} {topology.chip.name}, {row['mesh']}, {tokens} tokens a chip, "
+        f"width {D_FF}: bound by {row['bound']}, at most {row['of the peak']} of the peak"
     )
     start = {"chip": name, "tensor": str(tensor), "tokens": tokens, "inner": D_FF}
-    places = {one: _place(network.topology(one, shape)) for one, shape in SLICES.items()}
+    slices = {key: _slice(network.topology(key, shape)) for key, shape in SLICES.items()}
     title = "Drag until the roof breaks"
     return instrument(
-        "sharding", title, start, plain, rows, bundle=LAB, places=places, model=D_MODEL
+        "sharding", title, start, plain, rows, bundle=LAB, places=slices, model=D_MODEL
     )
 
 
-def _shardings(place: Topology) -> list[int]:
+def _shardings(topology: Topology) -> list[int]:
     """Return the numbers of chips that can split the width: powers of two."""
-    return [2**power for power in range(place.chips.bit_length())]
+    return [2**power for power in range(topology.chips.bit_length())]
 
 
-def _mesh(place: Topology, tensor: int) -> dict[str, Any]:
-    return place.mesh({"fsdp": place.chips // tensor, "tensor": tensor})
+def _mesh(topology: Topology, tensor: int) -> dict[str, Any]:
+    return topology.mesh({"fsdp": topology.chips // tensor, "tensor": tensor})
 
 
-def _row(place: Topology, tensor: int, tokens: int, d_ff: int) -> dict[str, Any]:
+def _row(topology: Topology, tensor: int, tokens: int, d_ff: int) -> dict[str, Any]:
     """Return a sharding's row of the fallback table."""
-    mesh = _mesh(place, tensor)
-    one = training.layer(place, mesh, tokens=tokens, d_model=D_MODEL, d_ff=d_ff)
+    mesh = _mesh(topology, tensor)
+    layer = training.layer(topology, mesh, tokens=tokens, d_model=D_MODEL, d_ff=d_ff)
     return {
-        "mesh": f"{place.chips // tensor} FSDP × {tensor} tensor",
-        "matmuls": si(one.products, "s"),
-        "weights": si(one.gathers, "s"),
-        "sums": si(one.sums, "s"),
-        "bound": one.bound,
-        "of the peak": percent(one.products / one.seconds),
+        "mesh": f"{topology.chips // tensor} FSDP × {tensor} tensor",
+        "matmuls": si(layer.products, "s"),
+        "weights": si(layer.gathers, "s"),
+        "sums": si(layer.sums, "s"),
+        "bound": layer.bound,
+        "of the peak": percent(layer.products / layer.seconds),
     }
 
 
-def _place(place: Topology) -> dict[str, Any]:
+def _slice(topology: Topology) -> dict[str, Any]:
     """Return the script's data of a slice: see assets/network.js."""
-    shape = "×".join(str(n) for n in place.shape)
+    shape = "×".join(str(n) for n in topology.shape)
     return {
-        "title": f"{place.chip.name.split()[1]}, {shape}",
-        "chips": place.chips,
-        "peak": place.chip.peak(DTYPE).value,
+        "title": f"{topology.chip.name.split()[1]}, {shape}",
+        "chips": topology.chips,
+        "peak": topology.chip.peak(DTYPE).value,
         "bits": BITS[DTYPE],
-        "cuts": [_cut(place, tensor) for tensor in _shardings(place)],
+        "cuts": [_cut(topology, tensor) for tensor in _shardings(topology)],
     }
 
 
-def _cut(place: Topology, tensor: int) -> dict[str, float]:
+def _cut(topology: Topology, tensor: int) -> dict[str, float]:
     """Return a mesh, the seconds per byte of its exchanges, and whether they share links."""
-    mesh, many = _mesh(place, tensor), 2.0**30
+    mesh, many = _mesh(topology, tensor), 2.0**30
     gathered, split = network.all_gather(many, mesh["fsdp"]), mesh["tensor"]
     back = network.reduce_scatter(many, split).transfer
     return {
-        "fsdp": place.chips // tensor,
+        "fsdp": topology.chips // tensor,
         "tensor": tensor,
         "gather": gathered.transfer / many,
         "sums": (network.all_gather(many, split).transfer + back) / many,
