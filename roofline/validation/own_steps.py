@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,9 @@ from roofline.validation.steps import (
     published_decode,
     published_training,
 )
-from roofline_helpers.common.checks import BadValue, RooflineError, name_of
+from roofline_helpers.common.checks import BadValue, RooflineError, mapping, name_of
+from roofline_helpers.models import FLAGS, PARTS
+from roofline_helpers.models.decoder import WIDTHS
 
 if TYPE_CHECKING:
     import pandas
@@ -101,10 +104,25 @@ def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:
         raise BadValue(
             f"{', '.join(missing)} missing: a {kind} step needs {', '.join(NEEDED[kind])}"
         )
+    if "widths" in row:
+        _check_widths(row["widths"])
     source = {"title": ""}
     if kind == "decode":
         return published_decode(source, {"seconds": None, "mean": None, **row})
     return published_training(source, {"count": "halved", **row})
+
+
+def _check_widths(widths: Any) -> None:
+    """Raise for a width, a flag or a part of a model that `Decoder` doesn't take or needs."""
+    given = mapping("widths", widths)
+    for name in given:
+        name_of("width or setting of a model", name, (*WIDTHS, *FLAGS, *PARTS))
+    missing = [name for name in WIDTHS if name not in given]
+    if missing:
+        raise BadValue(f"widths: {', '.join(missing)} missing")
+    for part in PARTS.keys() & given.keys():
+        for name in mapping(part, given[part]):
+            name_of(f"setting of {part}", name, [field.name for field in fields(PARTS[part])])
 
 
 @cache

@@ -42,8 +42,10 @@ def test_cycles_are_those_of_the_file(side: int) -> None:
 def test_no_measured_decode_step_beats_the_model_s() -> None:
     kept = files.decode()
     for row in kept["steps"]:
-        way: dict[str, Any] = {"reached": True, "resident": True, "fusion": "epilogue"}
-        step = serving.step(models.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **way)
+        setting: dict[str, Any] = {"reached": True, "resident": True, "fusion": "epilogue"}
+        step = serving.step(
+            models.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **setting
+        )
         assert 1 < row["kernels of our own"] / step.seconds < 1.2
         bare = step.but(reached=False, resident=False, floor=False)
         assert bare.seconds < step.seconds

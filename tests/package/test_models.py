@@ -279,8 +279,8 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     glm = read(tmp_path, FILES["GLM-4.7-FP8"], "GLM-4.7-FP8")
     with pytest.raises(rh.BadValue, match=r"FP8.*weights="):
         roofline.serving.step(glm, host, mesh, batch=8)
-    held = roofline.serving.step(glm, host, mesh, batch=8, weights="fp8", vocabulary="fp8").memory
-    assert held.weights * 8 == pytest.approx(352.8e9, rel=1e-3)
+    memory = roofline.serving.step(glm, host, mesh, batch=8, weights="fp8", vocabulary="fp8").memory
+    assert memory.weights * 8 == pytest.approx(352.8e9, rel=1e-3)
 
 
 def test_states_are_read_and_written_and_a_whole_sequence_is_refused(tmp_path: Path) -> None:

@@ -110,10 +110,10 @@ def test_a_token_has_to_reach_each_host_and_device_once(active: int) -> None:
         own, other = ({at for host, at in experts if host == number} for number in range(count))
         crossed += bool(other)
         received += len(own - {0}) + max(0, len(other) - 1)
-    ways = (count * inside) ** active
+    choices = (count * inside) ** active
     fast, slow = net.collectives.copies(1e6, active, hosts.axes)[::-1]
-    assert slow.link_bytes == pytest.approx(1e6 * crossed / ways)
-    assert fast.link_bytes == pytest.approx(1e6 * received / ways)
+    assert slow.link_bytes == pytest.approx(1e6 * crossed / choices)
+    assert fast.link_bytes == pytest.approx(1e6 * received / choices)
     sent = net.all_to_all(1e6 * active * count * inside, hosts.axes)
     for least, planned in zip((fast, slow), sent.phases, strict=True):
         assert least.link_bytes <= planned.link_bytes * (1 + 1e-9)
@@ -238,7 +238,7 @@ def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
     mesh = cube.mesh({"a": 512 // math.prod(sizes[1:]), "b": sizes[1], "c": sizes[2]})
     groups = [[axis for role in sorted(group) for axis in mesh[role]] for group in roles]
     gathers = [net.all_gather(v, over) for v, over in zip(nbytes, groups, strict=False)]
-    found = net.collectives.least_busy(Transfer("", "", 1, gather) for gather in gathers)
+    busy = net.collectives.least_busy(Transfer("", "", 1, gather) for gather in gathers)
     phases = [gather.phases[0] for gather in gathers]
     # the linear program: how long each phase has each axis, so that all end soonest
     lanes = [lanes_of(phase.axes) for phase in phases]
@@ -248,8 +248,8 @@ def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
     longest = max(phase.transfer for phase in phases)
     amounts = [-p.transfer / longest * sum(r.values()) for p, r in zip(phases, lanes, strict=True)]
     best = longest * linprog([1.0] + [0.0] * len(pairs), turns + moved, [0.0] * 3 + amounts).fun
-    assert longest <= found * (1 + 1e-9)
-    assert found <= best * (1 + 1e-6)
+    assert longest <= busy * (1 + 1e-9)
+    assert busy <= best * (1 + 1e-6)
 
 
 @given(where=some_slice, nbytes=some_bytes)

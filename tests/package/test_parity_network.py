@@ -21,20 +21,20 @@ RUN = """(points) => JSON.stringify(points.map(([cut, of]) => network.layer(cut,
 def points() -> list[tuple[list[Any], training.Layer]]:
     """What the page computes, and Python's layer."""
     data = labs.sharding().data
-    every = []
-    for chip, place in data["places"].items():
-        of = network.topology(chip, SLICES[chip])
-        figures = {name: place[name] for name in ("peak", "bits")}
-        for cut in place["cuts"]:
-            mesh = of.mesh({name: cut[name] for name in ("fsdp", "tensor")})
+    asked = []
+    for chip, slice_ in data["places"].items():
+        topology = network.topology(chip, SLICES[chip])
+        figures = {name: slice_[name] for name in ("peak", "bits")}
+        for cut in slice_["cuts"]:
+            mesh = topology.mesh({name: cut[name] for name in ("fsdp", "tensor")})
             for tokens in TOKENS:
                 for inner in WIDTHS:
                     sizes = {"tokens": tokens, "model": data["model"], "inner": inner}
                     layer = training.layer(
-                        of, mesh, tokens=tokens, d_model=data["model"], d_ff=inner
+                        topology, mesh, tokens=tokens, d_model=data["model"], d_ff=inner
                     )
-                    every.append(([{**figures, **cut}, sizes], layer))
-    return every
+                    asked.append(([{**figures, **cut}, sizes], layer))
+    return asked
 
 
 def computed(page: Page, script: str, asked: list[Any]) -> list[dict[str, Any]]:
@@ -57,13 +57,13 @@ def faults(theirs: list[dict[str, Any]], mine: list[training.Layer]) -> int:
 
 def test_javascript_agrees_with_python(chromium: Browser) -> None:
     script = (resources.files("roofline") / "labs/assets" / "network.js").read_text("utf-8")
-    every = points()
-    asked = [point for point, _ in every]
-    layers = [layer for _, layer in every]
-    assert len(every) > 300
+    expected = points()
+    inputs = [point for point, _ in expected]
+    layers = [layer for _, layer in expected]
+    assert len(expected) > 300
     assert {layer.bound for layer in layers} == {"compute", "weights", "sums"}
     page = chromium.new_page()
-    assert faults(computed(page, script, asked), layers) == 0
+    assert faults(computed(page, script, inputs), layers) == 0
     page.close()
 
 
@@ -76,13 +76,13 @@ def test_a_layer_is_dragged_until_the_network_s_roof_breaks(chromium: Browser) -
         row = page.locator(".facts > div").filter(has=page.get_by_text(name, exact=True))
         return row.locator("dd").first.inner_text()
 
-    place = network.topology("v5e", "16x16")
+    pod = network.topology("v5e", "16x16")
     for bound, tokens in (("weights", 860), ("weights", 861), ("compute", 1024)):
         if tokens == 861:
             slider.press("ArrowRight")
         else:
             page.get_by_label("Tokens a chip", exact=True).fill(str(tokens))
-        layer = training.layer(place, {"fsdp": place.fast}, tokens=tokens, d_model=8192, d_ff=28672)
+        layer = training.layer(pod, {"fsdp": pod.fast}, tokens=tokens, d_model=8192, d_ff=28672)
         assert layer.bound == bound
         assert card("bound").startswith("compute" if bound == "compute" else "network")
         assert card("matmuls") == si(layer.products, "s")

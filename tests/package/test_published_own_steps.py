@@ -42,15 +42,15 @@ def file(folder: Path, text: str) -> Path:
 
 
 def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
-    found = validation.predict(file(tmp_path, OURS + DECODE))
+    predicted = validation.predict(file(tmp_path, OURS + DECODE))
     row = roofline.scoreboard(law=True).loc["h100-8-llama-3-8b-fp8"]
-    ours = found.loc["ours"]
+    ours = predicted.loc["ours"]
     assert ours["bound s"] == pytest.approx(row["bound s"])
     assert ours["predicted s"] == pytest.approx(row["predicted s"], rel=0.01)
     assert ours["measured s"] == pytest.approx(row["published s"])
     assert ours["error"] == pytest.approx(ours["predicted s"] / ours["measured s"] - 1)
     assert ours["low s"] < ours["measured s"] < ours["high s"]
-    decode = found.loc["decode"]
+    decode = predicted.loc["decode"]
     known = validation.published_step("v6e-8-llama-3.3-70b-decode-64")
     assert decode["predicted s"] == known.reached.seconds
     assert decode[["low s", "high s", "measured s", "error"]].isna().all()
@@ -93,10 +93,10 @@ def test_a_row_that_is_wrong_is_named_and_the_others_are_predicted(
     tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = file(tmp_path, OURS + text.replace('"ours"', '"bad"').replace('"decode"', '"bad"'))
-    found = validation.predict(path)
-    assert found.loc["ours", "predicted s"] > found.loc["ours", "bound s"] > 0
-    assert said in found.loc["bad", "refused"]
-    assert "row 2" in found.loc["bad", "refused"]
+    predicted = validation.predict(path)
+    assert predicted.loc["ours", "predicted s"] > predicted.loc["ours", "bound s"] > 0
+    assert said in predicted.loc["bad", "refused"]
+    assert "row 2" in predicted.loc["bad", "refused"]
     assert main(["predict", str(path)]) == 1
     assert said in capsys.readouterr().err
 
@@ -111,15 +111,17 @@ def test_decode_takes_the_laws_of_kernels_and_the_types_that_are_said(tmp_path: 
     types = {"weights": "fp8", "activations": "fp8", "cache": "fp8"}
     said = "".join(f'{name} = "{kind}"\n' for name, kind in types.items())
     h100 = DECODE.replace("v6e", "h100").replace('"2x4"', "8")
-    found = validation.predict(file(tmp_path, h100 + said + DECODE.replace('"decode"', '"tpu"')))
+    predicted = validation.predict(
+        file(tmp_path, h100 + said + DECODE.replace('"decode"', '"tpu"'))
+    )
     by_kernel = roofline.serving.step(
         "llama-3-70b", "h100", batch=64, context=1500, chips=8, law=True, **types
     )
     by_law = by_kernel.but(reached=True)
-    assert found.loc["decode", "predicted s"] == pytest.approx(by_law.seconds)
+    assert predicted.loc["decode", "predicted s"] == pytest.approx(by_law.seconds)
     assert by_law.seconds > 1.2 * by_kernel.but(reached=True, law=False).least_seconds
-    assert list(found["by"]) == ["laws", "roof"]
-    assert "weights fp8" in found.loc["decode", "types"]
+    assert list(predicted["by"]) == ["laws", "roof"]
+    assert "weights fp8" in predicted.loc["decode", "types"]
     prefill = h100 + 'phase = "prefill"\n'
     first = validation.predict(file(tmp_path, prefill)).loc["decode", "predicted s"]
-    assert first > 20 * found.loc["decode", "predicted s"]
+    assert first > 20 * predicted.loc["decode", "predicted s"]

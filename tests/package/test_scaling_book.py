@@ -59,8 +59,8 @@ def test_3_4_adding_up_beats_gathering_for_wide_models() -> None:
 def test_3_10_an_all_to_all_is_a_quarter_of_a_gather_on_a_ring() -> None:
     [x] = net.topology("v5e", "16x16")["x"]
     gather = net.all_gather(1e9, x)
-    every = net.all_to_all(1e9, x)
-    assert every.transfer / gather.transfer == approx(1 / 4 / (15 / 16))  # the book: n large
+    exchange = net.all_to_all(1e9, x)
+    assert exchange.transfer / gather.transfer == approx(1 / 4 / (15 / 16))  # the book: n large
     half = x.inner(8)  # a line: the half of it that one direction alone would be
     assert net.all_to_all(1e9, half).transfer == approx(net.all_gather(1e9, half).transfer * 2 / 7)
 

@@ -350,7 +350,7 @@ def test_experts_must_be_wide() -> None:
 
 def test_a_token_is_sent_once_to_each_chip_that_has_some_of_its_experts() -> None:
     # of 8 draws among 4 chips, all that are met at least once, by counting all 4⁸ ways
-    met = sum(len(set(way)) for way in product(range(4), repeat=8)) / 4**8
+    met = sum(len(set(experts)) for experts in product(range(4), repeat=8)) / 4**8
     cube = net.topology("v5p", "4x4x4")
     all_experts = training.least_width(cube, cube["x"])
     assert training.least_width(cube, cube["x"], active=8) == approx(all_experts * met / 8)
