@@ -20,7 +20,7 @@ from roofline.diagnosis.trace import (
     typical_runs,
 )
 from roofline.measure.timing import CannotRun, reason
-from roofline.xla.analysis import lost
+from roofline.xla.analysis import futile_notes
 from roofline.xla.compiler import executable_of
 from roofline.xla.lower import Arguments, function_name, is_compiled, is_of_nnx, lower, results_of
 from roofline.xla.pallas import PallasKernel
@@ -216,7 +216,7 @@ def compiled_runner(
     else:
         known = lower(fn, arguments, jit, advice=AS_IT_IS)
         compiled, arguments = executable_of(known, options), known.arguments
-        calls, notes = known.calls, list(lost(known))
+        calls, notes = known.calls, list(futile_notes(known))
         if is_of_nnx(fn):
             notes.append(
                 "the executable is timed: nnx.jit's own work in Python before each call isn't in it"

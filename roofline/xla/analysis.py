@@ -213,7 +213,7 @@ def analyze(
         raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
     stored = _recorded(target, record, use)
     if stored is not None:
-        return stored if use == "record" else stands_in(stored, record, str(can_compile(target)))
+        return stored if use == "record" else use_record(stored, record, str(can_compile(target)))
     compiled = functools.partial(
         report_of,
         fn,
@@ -237,9 +237,9 @@ def analyze(
         if stored is None:
             raise
         first, *more = str(error).splitlines()
-        return stands_in(stored, record, "; ".join([first, *more[-1:]]))
+        return use_record(stored, record, "; ".join([first, *more[-1:]]))
     if record is not None and target is not None and use == "auto":
-        tell_changes(report, record)
+        warn_of_changes(report, record)
     return report
 
 
@@ -295,7 +295,7 @@ def _recorded(chip: chips.Chip | None, record: str | None, use: str) -> Report |
     return stored
 
 
-def stands_in(stored: Report, record: str | None, why: str) -> Report:
+def use_record(stored: Report, record: str | None, why: str) -> Report:
     """Return a record that is used instead of the compiler; a warning says so."""
     chip = chips.chip(stored.target).name
     message = f"showing the record {record!r} for {chip}, compiled by {compiled_by(stored)}: {why}"
@@ -303,7 +303,7 @@ def stands_in(stored: Report, record: str | None, why: str) -> Report:
     return stored
 
 
-def tell_changes(report: Report, record: str) -> None:
+def warn_of_changes(report: Report, record: str) -> None:
     """Warn if a program has other figures than its record, since a text may describe that one."""
     with contextlib.suppress(DoesNotFit):  # the record of a refusal has no figures
         stored = find_record(record, report.target)
@@ -339,7 +339,7 @@ def report_of(
     started = time.perf_counter()
     name = name or function_name(fn)
     if is_compiled(fn):
-        lowered, program = _given(fn, arguments, chip, name)
+        lowered, program = _executable_given(fn, arguments, chip, name)
         mesh, devices = {}, 0
     else:
         lowered = lower(fn, arguments, jit, chip, topology, name)
@@ -354,7 +354,12 @@ def report_of(
         platform=platform,
         arguments=arguments.described(),
         rows=tuple(with_axes(row, axes) for row in ledger.rows),
-        notes=(*lost(lowered), *memory_notes(module, ledger.rows), *ledger.notes, *_notes(lowered)),
+        notes=(
+            *futile_notes(lowered),
+            *memory_notes(module, ledger.rows),
+            *ledger.notes,
+            *_platform_notes(lowered),
+        ),
         xla=program.costs,
         jax_version=jax.__version__,
         compiler=compiler_version(platform),
@@ -370,7 +375,7 @@ def report_of(
     return report, module
 
 
-def _given(
+def _executable_given(
     fn: Any, arguments: Arguments, chip: chips.Chip | None, name: str
 ) -> tuple[Lowered, CompilerOutput]:
     """Return an executable's target, and its contents."""
@@ -384,7 +389,7 @@ def _given(
     return Lowered(fn, arguments, name, platform_of(device), chip_key(device)), program
 
 
-def _notes(lowered: Lowered) -> list[str]:
+def _platform_notes(lowered: Lowered) -> list[str]:
     notes = []
     if lowered.devices and jax_version() < (0, 8):
         notes.append("this JAX's optimal_seconds does not depend on the chip")
@@ -418,7 +423,7 @@ def _unused_donations(lowered: Lowered) -> list[str]:
     return notes
 
 
-def lost(lowered: Lowered) -> tuple[str, ...]:
+def futile_notes(lowered: Lowered) -> tuple[str, ...]:
     """Return notes on what a function asks for in vain: donations, and most of its matmul FLOPs."""
     donated = _unused_donations(lowered)
     if lowered.unused <= MOST_UNUSED or not lowered.requested:

@@ -113,24 +113,24 @@ def changes(before: Report, after: Report) -> Changes:
     old, new = grouped(before.kernels, "scope"), grouped(after.kernels, "scope")
     sides = {}
     for name in [*old, *new]:
-        sides[name] = _own(old.get(name, ())), _own(new.get(name, ()))
+        sides[name] = _without_exchanges(old.get(name, ())), _without_exchanges(new.get(name, ()))
     _leave_out_moved(list(sides.values()))
     changes = []
     for name, (was, now) in sides.items():
-        change = _of_place(name, was, now)
+        change = _kernel_change(name, was, now)
         if change is not None:
             changes.append(replace(change, line=line_of(new.get(name) or old[name])))
-    changes += _of_exchanges(before.exchanges, after.exchanges)
+    changes += _exchange_changes(before.exchanges, after.exchanges)
     changes.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
-    memory = _of_memory(before.memory, after.memory)
-    changes = [*changes, *_of_arguments(before, after), *memory]
+    memory = _memory_changes(before.memory, after.memory)
+    changes = [*changes, *_argument_changes(before, after), *memory]
     changes.sort(key=lambda change: change.location != LOST_DONATION)
     made = (f"{before.jax_version}, {before.compiler}", f"{after.jax_version}, {after.compiler}")
     times = before.time_at_roof, after.time_at_roof
     return Changes(tuple(changes), times, made, _launching(before.kernels, after.kernels))
 
 
-def _own(kernels: Sequence[CompiledKernel]) -> list[CompiledKernel]:
+def _without_exchanges(kernels: Sequence[CompiledKernel]) -> list[CompiledKernel]:
     """Return the kernels of a place without exchanges."""
     return [kernel for kernel in kernels if kernel.work.collective is None]
 
@@ -167,7 +167,7 @@ def _surplus(side: Sequence[Any], other: Sequence[Any], key: Callable[[Any], Any
     return extra
 
 
-def _of_place(
+def _kernel_change(
     name: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]
 ) -> Change | None:
     if Counter(map(_signature, was)) == Counter(map(_signature, now)):
@@ -180,14 +180,14 @@ def _of_place(
     if kind is None:
         return None
     gone, fresh = Counter(map(_signature, was)), Counter(map(_signature, now))
-    parts = [_words(kind, was, now)]
+    parts = [_counts(kind, was, now)]
     if was and now:
-        parts += _differ("HBM", moved, "B") + _differ("VMEM", nearer, "B")
-        parts += _differ("FLOPs", flops, "FLOP")
+        parts += _difference("HBM", moved, "B") + _difference("VMEM", nearer, "B")
+        parts += _difference("FLOPs", flops, "FLOP")
     roles = [str(role[0]) for role in (fresh - gone)]
     if roles and kind in ("grew", "split", "appeared"):
         parts.append(f"new: {', '.join(dict.fromkeys(roles))}")
-    parts += _differ("by the roof", times, "s")
+    parts += _difference("by the roof", times, "s")
     text = "; ".join(part for part in parts if part)
     increases = [after - before for before, after in (times, moved, flops)]
     return Change(kind, name, "", text, *increases)
@@ -212,7 +212,7 @@ def _kind(
     return "split" if len(now) > len(was) else "joined"
 
 
-def _words(kind: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> str:
+def _counts(kind: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> str:
     count = f"{_kernels(was)} → {len(now)}" if len(was) != len(now) else ""
     if kind == "appeared":
         moved = si(sum(k.hbm_bytes for k in now), "B")
@@ -240,14 +240,14 @@ def _kernels(side: Sequence[CompiledKernel]) -> str:
     return f"{len(side)} kernel{'s' if len(side) > 1 else ''}"
 
 
-def _differ(quantity: str, pair: Sequence[float], unit: str) -> list[str]:
+def _difference(quantity: str, pair: Sequence[float], unit: str) -> list[str]:
     before, after = pair
     if abs(after - before) <= NOTICED * max(before, after):
         return []
     return [f"{quantity} {si(before, unit)} → {si(after, unit)}"]
 
 
-def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]:
+def _memory_changes(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]:
     """Return the changes in a program's memory, such as lost donations."""
     if old is None or new is None or abs(new.total - old.total) <= NOTICED * old.total:
         return []
@@ -264,7 +264,7 @@ def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]
     return [Change("memory", "memory", "", text)]
 
 
-def _of_arguments(before: Report, after: Report) -> list[Change]:
+def _argument_changes(before: Report, after: Report) -> list[Change]:
     """Return the changes in a program's arguments and target."""
     changes = []
     for name, old, new in (
@@ -278,7 +278,9 @@ def _of_arguments(before: Report, after: Report) -> list[Change]:
     return changes
 
 
-def _of_exchanges(old: Sequence[TimedCollective], new: Sequence[TimedCollective]) -> list[Change]:
+def _exchange_changes(
+    old: Sequence[TimedCollective], new: Sequence[TimedCollective]
+) -> list[Change]:
     """Return the exchanges that appeared, and those that are gone."""
     names = ("kind", "axis", "bytes_in", "bytes_out", "launches")
     key = attrgetter(*(f"collective.{name}" for name in names))

@@ -79,7 +79,7 @@ _MEGASCALE = {
 """The work of a TPU's hosts between slices, with an array that a program sends them."""
 
 
-def meeting(instruction: Instruction) -> str | None:
+def rendezvous(instruction: Instruction) -> str | None:
     """Return the key that a send to the hosts shares with its recv; None for other instructions."""
     if instruction.opcode not in ("send", "recv"):
         return None
@@ -107,7 +107,7 @@ def _between_slices(site: Site, launches: int) -> CollectiveOp:
 
 def collective_of(site: Site, launches: int) -> CollectiveOp | None:
     """Return the first exchange that a kernel starts or contains; None without one."""
-    if site.instruction.opcode == "send" and meeting(site.instruction):
+    if site.instruction.opcode == "send" and rendezvous(site.instruction):
         return _between_slices(site, launches)
     exchanges = (part for part in site.parts() if part.instruction.base in COLLECTIVES)
     part = next(exchanges, None)
@@ -207,11 +207,11 @@ def groups_of(instruction: Instruction) -> Groups | None:
         starts = range(0, len(numbers), size)
         return tuple(tuple(numbers[i : i + size]) for i in starts)
     if text.startswith("mesh["):
-        return _of_named_axes(text, instruction.attributes.get("device_ids", ""))
+        return _groups_of_named_axes(text, instruction.attributes.get("device_ids", ""))
     return None
 
 
-def _of_named_axes(text: str, placement: str) -> Groups | None:
+def _groups_of_named_axes(text: str, placement: str) -> Groups | None:
     """Read mesh['a'=2,'b'=2] {'b'}, or the same with device_ids=([2,2]T(1,0)) {'b'}."""
     axes = {name: int(n) for name, n in re.findall(r"'([^']+)'=(\d+)", text)}
     placed, _, chosen = placement.partition("{")
@@ -345,7 +345,7 @@ def aliased(instruction: Instruction) -> tuple[set[int], set[int]]:
     return {int(out or 0) for out, _ in pairs}, {int(operand) for _, operand in pairs}
 
 
-def traced_as(instruction: Instruction) -> str:
+def trace_key(instruction: Instruction) -> str:
     """Return the key of an operation of the traced function: its name and its frame."""
     frame = re.search(r"stack_frame_id=\d+|source_line=\d+", instruction.metadata)
     return f"{instruction.op_name} {frame.group()}" if frame else instruction.op_name
@@ -354,7 +354,7 @@ def traced_as(instruction: Instruction) -> str:
 def windowed_products(program: Module) -> dict[str, str]:
     """Return the matmuls that XLA splits into steps, with the exchange that they hide.
 
-    Keys are `traced_as`, which XLA also gives to the permutes that overlap with the steps. The
+    Keys are `trace_key`, which XLA also gives to the permutes that overlap with the steps. The
     exchange is an all-gather if received data are multiplied, a reduce-scatter if they are added.
     """
     kinds: dict[str, str] = {}
@@ -362,19 +362,19 @@ def windowed_products(program: Module) -> dict[str, str]:
         named: dict[str, list[Instruction]] = {}
         for instruction in where.instructions:
             if instruction.base == "collective-permute" and instruction.op_name:
-                named.setdefault(traced_as(instruction), []).append(instruction)
+                named.setdefault(trace_key(instruction), []).append(instruction)
         for instruction in where.instructions if named else ():
             site = Site(program, where, instruction)
             parts = site.parts() if instruction.opcode in ("fusion", *PRODUCTS) else ()
             products = (part.instruction for part in parts if part.instruction.opcode in PRODUCTS)
-            for name in set(map(traced_as, products)) & named.keys():
-                passed = {value for sent in named[name] for value in _values(where, sent)}
+            for name in set(map(trace_key, products)) & named.keys():
+                passed = {value for sent in named[name] for value in _value_names(where, sent)}
                 multiplied = any(feeds_product(site, value) for value in passed)
                 kinds[name] = "all-gather" if multiplied else kinds.get(name, "reduce-scatter")
     return kinds
 
 
-def _values(where: Computation, permute: Instruction) -> list[str]:
+def _value_names(where: Computation, permute: Instruction) -> list[str]:
     """Return the names of a permute's operand and result, and of their views."""
     names, todo = list(permute.operands), [permute.name]
     while todo:

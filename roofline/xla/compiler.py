@@ -97,7 +97,7 @@ SOUND = (0, 9)
 """Version of JAX from which on `cost_analysis` was seen to be safe."""
 
 
-def _silently(ask: Any) -> Any:
+def _answer_or_none(ask: Any) -> Any:
     """Return an answer, None if the backend has none."""
     try:
         return ask()
@@ -110,7 +110,7 @@ _WANTED = ("bytes accessed", "flops", "optimal_seconds", "transcendentals")
 
 def _output(text: str, costs: Any, memory: Any) -> CompilerOutput:
     """Return a program's text with the totals of its analyses, without per-operand entries."""
-    totals, stats = _silently(costs) or {}, _silently(memory)
+    totals, stats = _answer_or_none(costs) or {}, _answer_or_none(memory)
     names = ("argument", "output", "temp", "alias", "generated_code")
     numbers = [int(getattr(stats, f"{name}_size_in_bytes", 0)) for name in names]
     return CompilerOutput(
@@ -257,7 +257,7 @@ def _options(lowered: Lowered) -> Any:
         device_assignment=np.array(lowered.devices, dtype=object).reshape(1, count),
         env_options_overrides=dict(lowered.options) or None,
     )
-    inputs, outputs = _placed(lowered.module)
+    inputs, outputs = _shardings_given(lowered.module)
     options.parameter_is_tupled_arguments = len(inputs) > 2000
     if count > 1:  # the compiler may choose shardings that nobody gave
         build = options.executable_build_options
@@ -267,7 +267,7 @@ def _options(lowered: Lowered) -> Any:
     return options
 
 
-def _placed(module: Any) -> tuple[list[bool], list[bool]]:
+def _shardings_given(module: Any) -> tuple[list[bool], list[bool]]:
     """Return for each argument and result of a module whether its sharding was given."""
     main = next(
         operation

@@ -66,7 +66,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     if report.chip is not None and report.bound:
         intensity += f", bound by {report.bound}"
     elif report.chip is not None and report.bounds:
-        intensity += f", bound by {' or '.join(report.bounds)}: {_because(report)}"
+        intensity += f", bound by {' or '.join(report.bounds)}: {_why_bound_depends(report)}"
     elif report.chip is not None and report.host_bytes:
         intensity += f", bound unknown: {si(report.host_bytes, 'B')} cross the link to the host"
     elif report.chip is not None and report.at_least:
@@ -84,7 +84,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     ]
 
 
-def _because(report: Report) -> str:
+def _why_bound_depends(report: Report) -> str:
     """Return why the bound of a report depends on assumptions."""
     reasons = []
     if report.most_bytes > report.hbm_bytes:
@@ -111,7 +111,7 @@ def _counts(report: Report) -> list[tuple[str, str]]:
     if report.extra is not None and report.extra > 1.02:
         asked = si((report.requested_flops or 0) / report.devices, "FLOP")
         times = f"{more}{report.extra:.2f} times the {asked} of matmuls asked for"
-        lines.append(("of these", f"{times}: {_more(report)}"))
+        lines.append(("of these", f"{times}: {_why_extra_flops(report)}"))
     if report.memory is not None:
         lines.append(("memory", _memory(report, report.memory)))
     if report.host_bytes:
@@ -129,7 +129,7 @@ def _counts(report: Report) -> list[tuple[str, str]]:
     return lines
 
 
-def _more(report: Report) -> str:
+def _why_extra_flops(report: Report) -> str:
     """Return why a program does more matmul FLOPs than were asked for, as far as it shows."""
     if any(kernel.matrix_flops and kernel.work.step == "recomputed" for kernel in report.kernels):
         return "some are computed again"

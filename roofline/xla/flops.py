@@ -349,10 +349,10 @@ def _operand_needs(
         return
     if not instruction.operands:
         return
-    first, *indices = instruction.operands
+    first, *rest = instruction.operands
     elements = max(inner.by_name[first].shape.leaves[0].elements, 1)
     if instruction.opcode in hlo.SLICES:
-        piece = (instruction.opcode, instruction.attributes.get("slice"), tuple(indices))
+        piece = (instruction.opcode, instruction.attributes.get("slice"), tuple(rest))
         yield first, piece, share * min(1.0, instruction.shape.elements / elements)
     elif updates:
         adds = combines(program, instruction)
@@ -360,7 +360,7 @@ def _operand_needs(
         yield first, (instruction.opcode, instruction.name, ()), changed
     else:
         yield first, ANY, 1.0 if instruction.opcode == "broadcast" else share
-    for operand in indices:
+    for operand in rest:
         yield operand, ANY, share
 
 
@@ -397,19 +397,19 @@ def flops_of(site: Site, share: float = 1) -> Flops:
     instruction, opcode = site.instruction, site.instruction.base
     n = instruction.shape.leaves[0].elements if instruction.shape.leaves else 0
     if opcode == "fusion":
-        return _fused(site, share)
+        return _fused_flops(site, share)
     if opcode in hlo.FREE or opcode in hlo.MOVING:
         return Flops()
     if opcode in hlo.PRODUCTS:
         return _product_flops(instruction, *site.operands[:2]) * share
     if opcode in hlo.ARITHMETIC | hlo.TRANSCENDENTAL:
         if any(shape.dtype in ("c64", "c128") for shape in site.operands):
-            return _complex(opcode) * (n * share)
+            return _complex_flops(opcode) * (n * share)
         return Flops(vector=n, transcendentals=n if opcode in hlo.TRANSCENDENTAL else 0) * share
     if opcode in hlo.APPLYING:
-        return _applied(site) * share
+        return _applied_flops(site) * share
     if opcode == "custom-call":
-        return _of_call(site)
+        return _call_flops(site)
     if opcode == "fft":  # 5 n log₂ n, half of it if one side is real: a result of half the points
         points = math.prod(instruction.numbers("fft_length")) or 1
         real = instruction.attributes.get("fft_type") == "IRFFT"
@@ -434,7 +434,7 @@ _COMPLEX = {
 """FLOPs of an element of complex numbers as real ones do it, and the transcendentals among them."""
 
 
-def _complex(opcode: str) -> Flops:
+def _complex_flops(opcode: str) -> Flops:
     if opcode not in _COMPLEX:
         return Flops(unknown=(f"complex {opcode}",))
     vector, transcendentals = _COMPLEX[opcode]
@@ -476,7 +476,7 @@ def matmul_sides(site: Site) -> tuple[int, ...]:
     return (m, n, k) if m * n == product.shape.elements else ()
 
 
-def _fused(site: Site, share: float) -> Flops:
+def _fused_flops(site: Site, share: float) -> Flops:
     inner = site.program.called(site.instruction, "calls")[0]
     needed = shares_needed(site.program, inner, share)
     total = Flops()
@@ -485,7 +485,7 @@ def _fused(site: Site, share: float) -> Flops:
     return total
 
 
-def _applied(site: Site) -> Flops:
+def _applied_flops(site: Site) -> Flops:
     """Return the FLOPs of an instruction that applies a small computation many times."""
     instruction, operands = site.instruction, site.operands
     operand = operands[0]
@@ -529,7 +529,7 @@ def _windowed(instruction: Instruction, operand: Shape) -> int:
     return math.prod(size if taps == size * positions else taps for taps, size, positions in sizes)
 
 
-def _of_call(site: Site) -> Flops:
+def _call_flops(site: Site) -> Flops:
     """Return a custom call's declared FLOPs; undeclared FLOPs are unknown, never 0."""
     call = site.instruction
     if call.target in hlo.FREE_CALLS or call.target.startswith("X64"):  # these split numbers

@@ -534,10 +534,10 @@ def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ..
         collective = kernel.work.collective
         if collective is not None:
             kept.setdefault(collective.key or index, []).append((kernel, collective, exposed))
-    return tuple(map(_joined, kept.values()))
+    return tuple(map(_joined_steps, kept.values()))
 
 
-def _joined(parts: Sequence[tuple[CompiledKernel, CollectiveOp, float]]) -> TimedCollective:
+def _joined_steps(parts: Sequence[tuple[CompiledKernel, CollectiveOp, float]]) -> TimedCollective:
     """Return the one exchange of several kernels."""
     busy: dict[str, float] = {}  # steps in both directions run at the same time
     for kernel, collective, _ in parts:

@@ -15,8 +15,8 @@ from roofline.xla.collectives import (
     axis_of,
     chain_part,
     collective_of,
-    meeting,
-    traced_as,
+    rendezvous,
+    trace_key,
     windowed_products,
 )
 from roofline.xla.flops import (
@@ -33,7 +33,7 @@ from roofline.xla.loops import carried, turns_of_loop, values_of
 from roofline.xla.metadata import SourceLine, scope_of, source_of
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.roles import role_of
-from roofline.xla.traffic import HOST, Traffic, cycles_of, handed, moved_by, traffic_of
+from roofline.xla.traffic import HOST, Traffic, cycles_of, host_transfer, pallas_traffic, traffic_of
 from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import Fields, si
 from roofline_helpers.roofline import NETWORK
@@ -302,7 +302,7 @@ class _Walk:
                     f"{instruction.name} fetches a value into fast memory for the next run of the "
                     "program, which then finds it there: counted once, not twice"
                 )
-            elif handed(site) is not None or not _is_scalar(site):
+            elif host_transfer(site) is not None or not _is_scalar(site):
                 self._add(site, times, _arguments(site, values), starts)
 
     def _add(self, site: Site, times: int, read: tuple[str, ...], starts: dict[str, int]) -> None:
@@ -322,17 +322,17 @@ class _Walk:
             if not row.flops.matrix:
                 return
         if exchange is not None and exchange.kind == "collective-permute":
-            origin = traced_as(instruction)
+            origin = trace_key(instruction)
             windowed = self.windowed.get(origin, "")
             # frame numbers depend on the caller of the program, so products are renumbered
             number = self.products.setdefault(origin, len(self.products) + 1)
             step_of = f"{instruction.op_name} ({number})"
             row = replace(row, collective=replace(exchange, windowed=windowed, step_of=step_of))
-        met = meeting(instruction)
+        met = rendezvous(instruction)
         if met is not None:  # a send's exchange ends with its recv
             row = replace(row, overlaps=True)
             for other in site.where.instructions if instruction.opcode == "send" else ():
-                if other.opcode == "recv" and meeting(other) == met:
+                if other.opcode == "recv" and rendezvous(other) == met:
                     starts[other.name] = len(self.rows)
         elif row.overlaps:
             starts[instruction.name] = len(self.rows)
@@ -406,7 +406,7 @@ class _Walk:
             flops = Flops(pallas.matrix_flops, pallas.vector_flops, pallas.transcendentals)
             doubtful = pallas.at_least or (pallas.most_flops or 0) > 1.01 * pallas.flops
             flops = replace(flops, unknown=pallas.unsure if doubtful else ())
-            moved = moved_by(site, self.spaces, pallas)
+            moved = pallas_traffic(site, self.spaces, pallas)
         role, source, op_name = role_of(site, self.spaces, read)
         row = Row(
             name=instruction.name,

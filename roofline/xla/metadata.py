@@ -120,15 +120,15 @@ def source_of(metadata: str, tables: Frames) -> SourceLine | None:
     """
     frame = re.search(r"stack_frame_id=(\d+)", metadata)
     if frame:
-        return _readers(list(tables.stack(int(frame.group(1)))))
+        return _reader_s_line(list(tables.stack(int(frame.group(1)))))
     file = re.search(r'source_file="([^"]+)"', metadata)
     line = re.search(r"source_line=(\d+)", metadata)
     if file is None or line is None:
         return None
-    return _readers([(file.group(1), int(line.group(1)), "")])
+    return _reader_s_line([(file.group(1), int(line.group(1)), "")])
 
 
-def _readers(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
+def _reader_s_line(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
     inside = []
     for file, line, function in stack:
         if _CALLERS.search(file):  # further frames are the caller of `analyze`
@@ -137,7 +137,7 @@ def _readers(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
             inside.append((file, line, function))
     readers = [frame for frame in inside if not _LIBRARIES.match(frame[0])]
     for file, line, function in [*readers, *inside][:1]:
-        return SourceLine(shortened(file), line, _plain(function))
+        return SourceLine(shortened(file), line, _without_lambdas(function))
     return None
 
 
@@ -156,7 +156,7 @@ def shortened(file: str) -> str:
     return "/".join(re.split(r"[/\\]", file)[-2:])
 
 
-def _plain(function: str) -> str:
+def _without_lambdas(function: str) -> str:
     """Return the name of a function without nested anonymous ones."""
     named = [part for part in function.split(".") if not part.startswith("<")]
     return named[-1] if named else ""

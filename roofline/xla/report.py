@@ -197,9 +197,9 @@ class Report:
         most = [(kernel.most_seconds or 0.0, kernel.most_limit or "") for kernel in alone]
         floors = [((self.floor or 0.0) * kernel.launches, FLOOR) for kernel in alone]
         longer = [max(first, second) for first, second in zip(floors, roof, strict=True)]
-        return self._whole(roof), self._whole(most, more=True), self._whole(longer)
+        return self._total(roof), self._total(most, more=True), self._total(longer)
 
-    def _whole(self, ends: Sequence[tuple[float, str]], more: bool = False) -> tuple[float, str]:
+    def _total(self, ends: Sequence[tuple[float, str]], more: bool = False) -> tuple[float, str]:
         """Return the seconds of all kernels, and their largest part.
 
         Kernels run one after another; asynchronous copies and exchanges overlap with them, as far
@@ -248,8 +248,8 @@ class Report:
             for likely, kernel in zip(self.likely, self.kernels, strict=True)
             if not kernel.work.overlaps
         ]
-        good, _ = self._whole([(likely.good, limit) for likely, limit in alone])
-        usual, _ = self._whole([(likely.usual, limit) for likely, limit in alone])
+        good, _ = self._total([(likely.good, limit) for likely, limit in alone])
+        usual, _ = self._total([(likely.usual, limit) for likely, limit in alone])
         bound, most = self.time_at_roof or 0.0, self.time_at_most or 0.0
         if self.cycle_seconds is None:
             return Expected(good, good, max(usual, most), "reached ceilings")

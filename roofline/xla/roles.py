@@ -9,7 +9,7 @@ from roofline.xla import hlo
 from roofline.xla.flops import PALLAS, results
 from roofline.xla.hlo import Site
 from roofline.xla.metadata import MARKS, Scope, SourceLine, scope_of, source_of
-from roofline.xla.traffic import handed
+from roofline.xla.traffic import host_transfer
 
 _FIRST = ("sort", "fft", "cholesky", "triangular-solve", "scatter", "gather", "select-and-scatter")
 _MOVES = {
@@ -53,7 +53,7 @@ def role_of(
     scope = scope_of(op_name) if "/" in op_name else Scope()
     lines = (source_of(part.instruction.metadata, site.program.frames) for part in named)
     source = next((line for line in lines if line is not None), None)
-    owner = [] if handed(main) else _owner(scope, source, tensors, main, parts)
+    owner = [] if host_transfer(main) else _owner(scope, source, tensors, main, parts)
     text = " ".join([_operation(main, parts, spaces), *owner])
     extras = _extras(main, parts, scope)
     text += f", with {' and '.join(extras)}" if extras else ""
@@ -93,7 +93,7 @@ def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> 
     if counted:
         noun, einsum = _product(main), scope_of(instruction.op_name).einsum
         return f"{noun if counted == 1 else f'{counted} {noun}s'} {einsum}".strip()
-    if handed(main) is not None:
+    if host_transfer(main) is not None:
         called = scope_of(instruction.op_name).primitive or instruction.base
         way = {"send": " to the host", "recv": " from the host"}.get(
             instruction.opcode, " on the host"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from roofline.xla.collectives import aliased, meeting
+from roofline.xla.collectives import aliased, rendezvous
 from roofline.xla.flops import combines, elements_updated, in_place, operand_shares, results
 from roofline.xla.hlo import SLICES, UPDATES, Instruction, Shape, Site
 from roofline.xla.pallas import PallasKernel
@@ -41,7 +41,7 @@ HOST = "host"
 """The memory level of the host: bytes there cross its link, or are handed to its Python."""
 
 
-def handed(site: Site) -> tuple[int, int] | None:
+def host_transfer(site: Site) -> tuple[int, int] | None:
     """Return the bytes that an instruction hands to the host's program and takes from it.
 
     None for one that does neither. A send between slices goes on to other devices.
@@ -52,7 +52,7 @@ def handed(site: Site) -> tuple[int, int] | None:
     if instruction.opcode in ("send", "recv") and "is_host_transfer" in instruction.attributes:
         into, out = sum(leaf.bytes for leaf in arrays[:1]), instruction.shape.leaves[0].bytes
         sides = (into, 0) if instruction.opcode == "send" else (0, out)
-        return None if meeting(instruction) else sides
+        return None if rendezvous(instruction) else sides
     if instruction.opcode in ("outfeed", "infeed"):
         return (sides[0], 0) if instruction.opcode == "outfeed" else (0, sides[1])
     return sides if instruction.base == "custom-call" and "callback" in instruction.target else None
@@ -88,12 +88,14 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
             traffic.add(traffic.read, leaf, more)
     for leaf, share in zip(written, writes, strict=True):
         traffic.add(traffic.written, leaf, share)
-    for book, amount in zip((traffic.written, traffic.read), handed(site) or (), strict=False):
+    for book, amount in zip(
+        (traffic.written, traffic.read), host_transfer(site) or (), strict=False
+    ):
         book[HOST] = book.get(HOST, 0) + amount
     return traffic
 
 
-def moved_by(site: Site, spaces: Mapping[int, str], kernel: PallasKernel) -> Traffic:
+def pallas_traffic(site: Site, spaces: Mapping[int, str], kernel: PallasKernel) -> Traffic:
     """Return the bytes of a Pallas kernel, counted from its blocks."""
     traffic = Traffic(spaces)
     operands = [shape for shape in site.operands if shape.dims]

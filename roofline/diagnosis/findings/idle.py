@@ -8,7 +8,7 @@ import re
 from roofline.diagnosis.findings.causes import FLOOR, Case, Cause, Claim, Claims, whole
 from roofline.diagnosis.rows import BETWEEN, HOST, KERNEL, LOOP, TRANSFER, TimedRow
 from roofline.xla.hlo import COLLECTIVES
-from roofline.xla.traffic import handed
+from roofline.xla.traffic import host_transfer
 from roofline_helpers.common.show import si
 
 _MANY = 20
@@ -133,7 +133,7 @@ def transfers(case: Case) -> Claims:
             yield whole(MOVED, row, f"{row.launches:,.0f} × {row.name} {row.details}".strip())
     by_line: dict[str, list[tuple[TimedRow, tuple[int, int]]]] = {}
     for row in case.kernels:
-        sides = handed(case.program(row).sites[row.name])
+        sides = host_transfer(case.program(row).sites[row.name])
         if sides is not None:
             by_line.setdefault(row.source, []).append((row, sides))
     for line, found in by_line.items():
