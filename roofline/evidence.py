@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roofline import storage
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import name_of
-
-if TYPE_CHECKING:
-    import pandas
 
 SCHEMA = "roofline.evidence/1"
 """The header of each file."""
@@ -71,28 +68,3 @@ def decode() -> dict[str, Any]:
     2048
     """
     return load("decode")
-
-
-def cycles() -> pandas.DataFrame:
-    """Return the TPU compiler's cycles per program, beside a published time where there is one.
-
-    "µs" is the published time, "cycles per ns" the cycles over it. If the cycles were exact, it
-    would be the chip's clock for all its programs. Without a published time it is compared with
-    the roof's time, the least possible.
-
-    Examples
-    --------
-    >>> sorted(set(cycles()["chip"]))
-    ['v5e', 'v6e', 'v7x']
-    """
-    import pandas
-
-    rows = pandas.DataFrame(load("cycles")["rows"]).set_index("program")
-    return rows[["chip", "cycles"]].assign(
-        **{
-            "roof, µs": 1e6 * rows["roof"],
-            "µs": 1e6 * rows["published"],
-            "cycles per ns": rows["cycles"] / rows["published"] / 1e9,
-            "cycles per ns of the roof": rows["cycles"] / rows["roof"] / 1e9,
-        }
-    )

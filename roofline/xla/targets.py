@@ -80,7 +80,7 @@ estimates more FLOPs per cycle than two 256 × 256 units can do (2 · 2 · 256²
 So the clock is assumed to be the one at which four such units reach the published peak: 1.75 and
 2.20 GHz. Google prints two such units for v6e, which would mean 3.5 GHz, so the cycles must count
 other units. Published matmuls take 2.24 (v6e) and 2.06 to 2.14 cycles per ns (v7x,
-`evidence.cycles`), so the v6e's clock may be higher than the formula's."""
+`evidence.load("cycles")`), so the v6e's clock may be higher than the formula's."""
 
 
 _HOST = 4
