@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 import re
@@ -214,24 +213,19 @@ def analyze(
     stored = _recorded(target, record, use)
     if stored is not None:
         return stored if use == "record" else use_record(stored, record, str(can_compile(target)))
-    compiled = functools.partial(
-        report_of,
-        fn,
-        Arguments(args, kwargs),
-        target,
-        jit_options(own),
-        topology=topology,
-        turns=turns_of(turns),
-        name=name,
-    )
+    arguments, jit, trips = Arguments(args, kwargs), jit_options(own), turns_of(turns)
+
+    def compiled() -> Report:
+        return report_of(fn, arguments, target, jit, topology, trips, name)[0]
+
     folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
     if record is not None and folder is not None:
         with refusal_recorded(record, target.key if target else "", folder):
-            report, _ = compiled()
+            report = compiled()
         write(folder / f"{record}.{report.target}.json", report.to_json())
         return report
     try:
-        report, _ = compiled()
+        report = compiled()
     except (CannotCompile, NoCompiler) as error:
         stored = find_record(record, target.key) if record and target and use == "auto" else None
         if stored is None:

@@ -10,9 +10,9 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roofline.terminal import progress
 from roofline.xla.lower import Lowered, reason_of
@@ -27,6 +27,11 @@ from roofline.xla.targets import (
 )
 from roofline_helpers import chips
 from roofline_helpers.common.checks import RooflineError
+
+if TYPE_CHECKING:
+    import jax
+    from jaxlib.mlir import ir
+    from jaxlib.xla_client import CompileOptions
 
 # --- The compiler's output: text, costs, memory --------------------------------------------------
 
@@ -97,7 +102,7 @@ SOUND = (0, 9)
 """Version of JAX from which on `cost_analysis` was seen to be safe."""
 
 
-def _answer_or_none(ask: Any) -> Any:
+def _answer_or_none(ask: Callable[[], Any]) -> Any:
     """Return an answer, None if the backend has none."""
     try:
         return ask()
@@ -108,7 +113,7 @@ def _answer_or_none(ask: Any) -> Any:
 _WANTED = ("bytes accessed", "flops", "optimal_seconds", "transcendentals")
 
 
-def _output(text: str, costs: Any, memory: Any) -> CompilerOutput:
+def _output(text: str, costs: Callable[[], Any], memory: Callable[[], Any]) -> CompilerOutput:
     """Return a program's text with the totals of its analyses, without per-operand entries."""
     totals, stats = _answer_or_none(costs) or {}, _answer_or_none(memory)
     names = ("argument", "output", "temp", "alias", "generated_code")
@@ -203,7 +208,7 @@ def compile_ahead(lowered: Lowered) -> CompilerOutput:
     return _output(text, costs, program.get_compiled_memory_stats)
 
 
-def _compiled(module: Any, devices: Sequence[Any], options: Any) -> Any:
+def _compiled(module: ir.Module, devices: Sequence[jax.Device], options: CompileOptions) -> Any:
     from jax._src.interpreters import mlir
     from jaxlib import xla_client
 
@@ -214,7 +219,7 @@ def _compiled(module: Any, devices: Sequence[Any], options: Any) -> Any:
         return client.compile(bytes(mlir.module_to_bytecode(module)), chosen, options)
 
 
-def _costs_elsewhere(lowered: Lowered, options: Any) -> Any:
+def _costs_elsewhere(lowered: Lowered, options: CompileOptions) -> dict[str, float]:
     """Return a program's `cost_analysis` from a process that no TPU's environment reaches."""
     from jax._src.interpreters import mlir
 
@@ -227,7 +232,7 @@ def _costs_elsewhere(lowered: Lowered, options: Any) -> Any:
     command = [sys.executable, "-c", answer]
     asked = pickle.dumps(sent)
     done = subprocess.run(command, input=asked, env=around, capture_output=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def answer_costs() -> None:
@@ -245,7 +250,7 @@ def answer_costs() -> None:
     print(json.dumps({key: costs[key] for key in _WANTED if key in costs}))
 
 
-def _options(lowered: Lowered) -> Any:
+def _options(lowered: Lowered) -> CompileOptions:
     """Return the options that JAX would give the compiler."""
     import numpy as np
     from jax._src import compiler
@@ -267,7 +272,7 @@ def _options(lowered: Lowered) -> Any:
     return options
 
 
-def _shardings_given(module: Any) -> tuple[list[bool], list[bool]]:
+def _shardings_given(module: ir.Module) -> tuple[list[bool], list[bool]]:
     """Return for each argument and result of a module whether its sharding was given."""
     main = next(
         operation

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from roofline.xla.pallas import PallasKernel, counted, foreign, requested, unused
@@ -25,6 +25,10 @@ from roofline.xla.targets import (
 )
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, name_of, needed
+
+if TYPE_CHECKING:
+    import jax
+    from jaxlib.mlir import ir
 
 # --- Arguments -----------------------------------------------------------------------------------
 
@@ -212,13 +216,13 @@ class Lowered:
     platform: str
     target: str
     topology: str = ""
-    devices: tuple[Any, ...] = ()
+    devices: tuple[jax.Device, ...] = ()
     calls: tuple[PallasKernel, ...] = ()
     requested: float | None = None
     unused: float = 0.0
 
     @functools.cached_property
-    def module(self) -> Any:
+    def module(self) -> ir.Module:
         """Its StableHLO."""
         return self.stage.compiler_ir("stablehlo")
 
@@ -535,7 +539,7 @@ def _jits_objects(fn: Any) -> bool:
 
 
 @contextlib.contextmanager
-def pretend_devices(devices: Sequence[Any]) -> Iterator[None]:
+def pretend_devices(devices: Sequence[jax.Device]) -> Iterator[None]:
     """Make JAX report these devices to traced code; what it evaluates meanwhile runs here."""
     import jax
     from jax._src.core import EvalTrace

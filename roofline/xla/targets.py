@@ -15,12 +15,15 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from roofline.network.topology import topology, usual_layout
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName
+
+if TYPE_CHECKING:
+    import jax
 
 # --- Silence the TPU compiler's C++ code ---------------------------------------------------------
 
@@ -113,7 +116,7 @@ class NoCompiler(RooflineError, RuntimeError):
     """
 
 
-def can_compile(chip: Any = None) -> str | None:
+def can_compile(chip: chips.Chip | jax.Device | str | None = None) -> str | None:
     """Return why this machine can't compile for a chip; None if it can.
 
     Parameters
@@ -160,7 +163,7 @@ def jax_version() -> tuple[int, ...]:
     return tuple(jax.__version_info__[:3])
 
 
-def first_device() -> Any:
+def first_device() -> jax.Device:
     """Return the device that JAX uses here."""
     import jax
 
@@ -168,12 +171,12 @@ def first_device() -> Any:
         return jax.devices()[0]
 
 
-def is_chip(device: Any, chip: chips.Chip) -> bool:
+def is_chip(device: jax.Device, chip: chips.Chip) -> bool:
     """Return whether a JAX device is one of this chip."""
     return getattr(chip_of(device), "key", None) == chip.key
 
 
-def chip_of(device: Any) -> chips.Chip | None:
+def chip_of(device: jax.Device | str) -> chips.Chip | None:
     """Return the chip of a JAX device, or of a name; None if it is not in the table."""
     try:
         return chips.chip(device)
@@ -181,7 +184,7 @@ def chip_of(device: Any) -> chips.Chip | None:
         return None
 
 
-def device_of(program: Any) -> Any:
+def device_of(program: Any) -> jax.Device:
     """Return one of an executable's devices."""
     import jax
 
@@ -191,12 +194,12 @@ def device_of(program: Any) -> Any:
     return first_device()
 
 
-def platform_of(device: Any) -> str:
+def platform_of(device: jax.Device) -> str:
     """Return "tpu", "gpu" or "cpu"."""
     return {"cuda": "gpu", "rocm": "gpu"}.get(str(device.platform), str(device.platform))
 
 
-def chip_key(device: Any) -> str:
+def chip_key(device: jax.Device) -> str:
     """Return the key of a device's chip, or JAX's name if it is not in the table."""
     chip = chip_of(device)
     return str(device.device_kind) if chip is None else chip.key
@@ -229,7 +232,7 @@ def layout_for(chip: chips.Chip, count: int, layout: str | None = None) -> str:
     return layout
 
 
-def all_devices(chip: chips.Chip, layout: str) -> list[Any]:
+def all_devices(chip: chips.Chip, layout: str) -> list[jax.Device]:
     """Return the devices of a layout of TPU chips, which need not exist.
 
     Raises
@@ -251,7 +254,7 @@ def all_devices(chip: chips.Chip, layout: str) -> list[Any]:
         ) from error
 
 
-def mesh_devices(chip: chips.Chip, layout: str, mesh: Sequence[int]) -> list[Any]:
+def mesh_devices(chip: chips.Chip, layout: str, mesh: Sequence[int]) -> list[jax.Device]:
     """Return the devices of a layout in JAX's order for a mesh.
 
     That is the order of `jax.make_mesh`, which places an axis of the mesh on as few axes of the
