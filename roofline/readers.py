@@ -190,7 +190,7 @@ def _published(chip: Chip | None, dtype: str) -> Figure | None:
     return None if figure is None or figure.basis == "derived" else figure
 
 
-def load(path: Any) -> ReaderRecord:
+def load(path: str | os.PathLike[str]) -> ReaderRecord:
     """Return the record in a file.
 
     Raises
@@ -201,7 +201,7 @@ def load(path: Any) -> ReaderRecord:
     return records.load(path, SCHEMA, ReaderRecord)
 
 
-def kept(folder: Any = None) -> dict[str, ReaderRecord]:
+def kept(folder: Path | None = None) -> dict[str, ReaderRecord]:
     """Return the records that the book keeps, by name."""
     folder = records.committed("roofline", "readers") if folder is None else folder
     return {name: load(file) for name, file in records.files(folder).items()}

@@ -7,13 +7,14 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roofline import xla
 from roofline.measure.workloads import level_cases, matmul_case, memory_cases, run, vector_case
 from roofline.xla.expected import Expected, Like, best_peak, like, reached_roof
 from roofline.xla.kernel import chip_roofline, main_dtype
 from roofline_helpers import chips
+from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown
 from roofline_helpers.common.show import Fields, si
 from roofline_helpers.measured.record import Record
@@ -21,6 +22,8 @@ from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.work import Work
 
 if TYPE_CHECKING:
+    from jax import Device
+
     from roofline.diagnosis.rows import TimedRow
 
 
@@ -85,7 +88,7 @@ class Ceilings:
         FLOP/s that the vector unit is assumed to reach, where the chip table has none.
     """
 
-    chip: chips.Chip | None = None
+    chip: Chip | None = None
     measured: Roofs | None = None
     caches: Sequence[tuple[float, float]] = ()
     vector: float | None = None
@@ -187,13 +190,17 @@ class Ceilings:
         return Roofs(published, published | reached, origin)
 
 
-def _known(matrix: Mapping[str, Any], vector: Mapping[str, Any], stream: Any) -> dict[str, float]:
+def _known(
+    matrix: Mapping[str, Figure], vector: Mapping[str, Figure], stream: Figure | None
+) -> dict[str, float]:
     """Return peaks by data type, the vector unit's and the bandwidth: those that are known."""
     figures = {**matrix, "vector": vector.get("fp32"), "hbm": stream}
     return {name: figure.value for name, figure in figures.items() if figure is not None}
 
 
-def ceilings_of(device: Any, dtypes: Sequence[str], given: object = None) -> Ceilings:
+def ceilings_of(
+    device: Device | Chip | str, dtypes: Sequence[str], given: object = None
+) -> Ceilings:
     """Return the ceilings over a device.
 
     Parameters

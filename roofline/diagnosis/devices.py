@@ -136,35 +136,33 @@ def _parts(event: Event, last: tuple[float, int] | None) -> list[Event]:
 
 
 @dataclass(frozen=True)
-class Joined:
+class DeviceRows:
     """The rows of the device that is explained, and of all by plane, which have no roofs."""
 
-    device: str
     rows: tuple[TimedRow, ...]
     notes: tuple[str, ...]
     by_device: Mapping[str, tuple[TimedRow, ...]]
     times: tuple[DeviceTime, ...]
 
 
-def joined(
+def rows_of_devices(
     trace: Trace,
     programs: Mapping[str, Program],
     ceilings: Ceilings,
     calls: int,
     typical: float | None = None,
-) -> Joined:
+) -> DeviceRows:
     """Return the rows of all devices of a trace; parameters as of `rows.join`.
 
     The device that is explained is the one that waits longest for others, if that is more than a
     hundredth of the call; otherwise `Trace.device`.
     """
     trace = with_waits(trace, programs)
-    bare = Ceilings()
     by_device = {
-        plane: join(replace(trace, chosen=plane), programs, bare, calls, typical)[0]
+        plane: join(replace(trace, chosen=plane), programs, Ceilings(), calls, typical)[0]
         for plane in sorted(trace.devices, key=number_of)
     }
-    last: dict[str, float] = {}
+    last: dict[str, float] = {}  # exchanges at which a device arrives last, by its number
     for row in (row for rows in by_device.values() for row in rows if row.kind == WAIT):
         number = row.name.removeprefix(WAITS_FOR)
         last[number] = last.get(number, 0.0) + row.launches / (len(by_device) - 1)
@@ -173,13 +171,13 @@ def joined(
         for plane, rows in by_device.items()
     )
     longest = max(times, key=lambda time: time.waiting)
-    whole = math.fsum(row.seconds for row in by_device[longest.device])
-    device = longest.device if longest.waiting > 0.01 * whole else trace.device
+    call = math.fsum(row.seconds for row in by_device[longest.device])
+    device = longest.device if longest.waiting > 0.01 * call else trace.device
     rows, notes = join(replace(trace, chosen=device), programs, ceilings, calls, typical)
     if len(times) > 1:
         why = "which waits longest for others" if device == longest.device else "one of the busiest"
         notes = (f"rows are those of {device}, {why}", *notes)
-    return Joined(device, rows, notes, by_device, times)
+    return DeviceRows(rows, notes, by_device, times)
 
 
 def _time(plane: str, rows: Sequence[TimedRow], last: float) -> DeviceTime:

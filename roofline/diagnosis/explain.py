@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roofline import terminal
 from roofline.diagnosis.ceilings import Ceilings, ceilings_of
-from roofline.diagnosis.devices import joined, number_of
+from roofline.diagnosis.devices import number_of, rows_of_devices
 from roofline.diagnosis.doubts import consistency_notes, ledger_notes, slowed, unsteady
 from roofline.diagnosis.explanation import Explanation
 from roofline.diagnosis.findings import Case, findings
@@ -35,12 +35,17 @@ from roofline_helpers.measured.record import Record
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.work import Work
 
+if TYPE_CHECKING:
+    from jax import Device
+
+    from roofline_helpers.chips import Chip
+
 
 def explain(
     fn: Any,
     *args: Any,
     work: Work | Sequence[Work] | None = None,
-    chip: Any = None,
+    chip: str | None = None,
     topology: str | None = None,
     jit: bool = True,
     static_argnums: int | Sequence[int] | None = None,
@@ -223,14 +228,14 @@ class Task:
         run: Explanation,
         trace: Trace,
         programs: Mapping[str, Program],
-        chip: Any,
+        device: Device | Chip | str,
         *,
         goal: float | None = None,
         busy: str = "",
     ) -> Explanation:
         """Return the explanation of a traced run with its programs, under its device's ceilings."""
-        ceilings = ceilings_of(chip, dtypes(programs, trace), self.ceilings)
-        devices = joined(trace, programs, ceilings, run.queue, goal)
+        ceilings = ceilings_of(device, dtypes(programs, trace), self.ceilings)
+        devices = rows_of_devices(trace, programs, ceilings, run.queue, goal)
         case = Case(
             rows=devices.rows,
             programs=programs,
@@ -266,7 +271,7 @@ class Task:
         times = [runner.run(queue) for _ in range(3 + max(runs // 2, 3))]
         return tuple(times[3:])
 
-    def modelled(self, chip: Any, topology: str | None) -> Explanation:
+    def modelled(self, chip: str, topology: str | None) -> Explanation:
         """Compile it for a chip that is not here, and explain its kernels' modelled times.
 
         A row takes the seconds of its roof or of the compiler's cycles, whichever are longer, and
@@ -316,7 +321,7 @@ class Task:
         )
         return diagnosed(run, case, self.work, report.expected)
 
-    def of_trace(self, folder: Path, chip: Any) -> Explanation:
+    def of_trace(self, folder: Path, chip: str | None) -> Explanation:
         """Explain a trace from elsewhere."""
         if self.arguments.positional or self.arguments.named or self.turns:
             raise BadType("a trace is explained without arguments, and without turns")

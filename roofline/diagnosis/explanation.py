@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -266,7 +266,7 @@ SCHEMA = "roofline.explained/2"
 """The header of a record."""
 
 
-def load_explanation(path: Any) -> Explanation:
+def load_explanation(path: str | os.PathLike[str]) -> Explanation:
     """Return the explanation that a record's file holds.
 
     Raises

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from roofline.diagnosis.explanation import Explanation
@@ -69,7 +67,7 @@ class Ladder(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"<ladder {self.name}: {len(self.steps)} steps>"
 
-    def select(self, **setting: Any) -> tuple[Step, ...]:
+    def select(self, **setting: float | str) -> tuple[Step, ...]:
         """Return the steps of these sizes: ``ladder.select(batch=16)``."""
         return tuple(step for step in self.steps if setting.items() <= step.setting.items())
 

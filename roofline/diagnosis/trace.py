@@ -13,13 +13,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roofline.diagnosis.program import Program
 from roofline.xla.hlo import COLLECTIVES
 from roofline.xla.lower import reason_of
 from roofline.xla.pallas import PallasKernel
 from roofline_helpers.common.checks import RooflineError
+
+if TYPE_CHECKING:
+    from jax.profiler import ProfileData, ProfileEvent, ProfilePlane
 
 # --- Events of kernels, runs and transfers, read with JAX's own reader ---------------------------
 
@@ -241,7 +244,7 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
     return files[-1]
 
 
-def _opened(file: Path) -> Any:
+def _opened(file: Path) -> ProfileData:
     from jax.profiler import ProfileData
 
     try:
@@ -250,11 +253,11 @@ def _opened(file: Path) -> Any:
         raise CannotProfile(f"{file}: damaged or no trace: {reason_of(error)}") from None
 
 
-def _stats(event: Any) -> dict[str, Any]:
+def _stats(event: ProfileEvent | ProfilePlane) -> dict[str, Any]:
     return {str(name): value for name, value in event.stats if name is not None}
 
 
-def _of_device(plane: Any) -> Iterable[Event]:
+def _of_device(plane: ProfilePlane) -> Iterable[Event]:
     """Yield the events of a GPU or a TPU, each once."""
     tpu = "TPU" in plane.name
     modules = [line.events for line in plane.lines if tpu and line.name == "XLA Modules"]
@@ -272,7 +275,7 @@ def _of_device(plane: Any) -> Iterable[Event]:
             yield _event(event, stats, line.name, tpu)
 
 
-def _event(event: Any, stats: Mapping[str, Any], line: str, tpu: bool = False) -> Event:
+def _event(event: ProfileEvent, stats: Mapping[str, Any], line: str, tpu: bool = False) -> Event:
     op, label = str(stats.get("hlo_op", "")), str(event.name)
     if not op and tpu:  # the name is the instruction's text: %fusion.3 = bf16[…] fusion(…)
         named = re.match(r"%?([\w.\-]+)(?: =|$)", label)

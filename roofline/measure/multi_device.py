@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from roofline.measure.timing import CannotRun, JaxProgram
 from roofline.measure.workloads import Case, size_in_words
@@ -14,6 +14,10 @@ from roofline.xla.compiler import executable_of
 from roofline.xla.lower import Arguments, lower
 from roofline_helpers.common.checks import BadValue, shown
 from roofline_helpers.work import Work
+
+if TYPE_CHECKING:
+    from jax import Array, Device
+    from jax.sharding import Mesh
 
 SIZES = tuple(2**power for power in range(10, 31, 2))
 """Bytes of the whole array: 1 KiB to 1 GiB."""
@@ -35,7 +39,7 @@ APART = {"xla_disable_hlo_passes": ",".join(_COMBINERS)}
 AXIS = "x"
 
 
-def device_mesh(devices: Sequence[Any] | None = None) -> Any:
+def device_mesh(devices: Sequence[Device] | None = None) -> Mesh:
     """Return a mesh of one axis over the devices that JAX has, or over some of them.
 
     Raises
@@ -56,7 +60,7 @@ def device_mesh(devices: Sequence[Any] | None = None) -> Any:
     return jax.sharding.Mesh(np.array(devices), (AXIS,))
 
 
-def run_collective(kind: str, x: Any, count: int) -> Any:
+def run_collective(kind: str, x: Array, count: int) -> Array:
     """Return the result of a collective over the mesh's axis on this device's part."""
     from jax import lax
 
@@ -73,14 +77,14 @@ def run_collective(kind: str, x: Any, count: int) -> Any:
     return lax.ppermute(x, AXIS, ring)
 
 
-def chain(kind: str, mesh: Any) -> Any:
+def chain(kind: str, mesh: Mesh) -> Callable[..., list[Array]]:
     """Return a function that runs one collective of this kind on each of its arguments in turn."""
     import jax
     from jax import lax
     from jax.sharding import PartitionSpec
 
-    def local(*parts: Any) -> Any:
-        ends: list[Any] = []
+    def local(*parts: Array) -> list[Array]:
+        ends: list[Array] = []
         for part in parts:
             if ends:  # each collective waits for the one before
                 part, ends[-1] = lax.optimization_barrier((part, ends[-1]))
@@ -88,7 +92,10 @@ def chain(kind: str, mesh: Any) -> Any:
         return [end[:1] for end in ends]
 
     spec = PartitionSpec(AXIS)
-    return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    spread: Callable[..., list[Array]] = jax.shard_map(
+        local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+    )
+    return spread
 
 
 def network_bytes(kind: str, size: float, count: int) -> float:
@@ -100,7 +107,7 @@ def network_bytes(kind: str, size: float, count: int) -> float:
 
 
 def collective_cases(
-    sizes: Sequence[int] = SIZES, devices: Sequence[Any] | None = None
+    sizes: Sequence[int] = SIZES, devices: Sequence[Device] | None = None
 ) -> list[Case]:
     """Return a case for each collective and size over the devices, in bfloat16.
 
@@ -137,7 +144,7 @@ def collective_cases(
     return cases
 
 
-def _program(kind: str, mesh: Any, *parts: Any) -> JaxProgram:
+def _program(kind: str, mesh: Mesh, *parts: Array) -> JaxProgram:
     import jax
 
     lowered = lower(jax.jit(chain(kind, mesh)), Arguments(parts), {})
@@ -150,7 +157,7 @@ def _program(kind: str, mesh: Any, *parts: Any) -> JaxProgram:
     return program
 
 
-def _arrays(kind: str, size: int, mesh: Any, copies: int) -> tuple[Any, ...]:
+def _arrays(kind: str, size: int, mesh: Mesh, copies: int) -> tuple[Array, ...]:
     """Return the arguments: a reduction's part is a whole array, others' parts are shards."""
     import jax
     import jax.numpy as jnp

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import si
 from roofline_helpers.measured.record import Record, Sample
 from roofline_helpers.work import Work
+
+if TYPE_CHECKING:
+    from jax import Array
 
 # --- One thing to measure, and the arrays that it takes ------------------------------------------
 
@@ -100,7 +103,7 @@ class Case:
     warm: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def program(self, args: tuple[Any, ...]) -> Any:
+    def program(self, args: tuple[Any, ...]) -> Launchable:
         """Return the program that `clock` times, on the arguments that `make` returned.
 
         Raises
@@ -115,14 +118,14 @@ class Case:
         raise BadValue(f"nothing to run: {self.name} has neither fn nor start")
 
 
-def kind_of(dtype: Any) -> Any:
+def kind_of(dtype: str) -> np.dtype[Any]:
     """Return JAX's data type of one of `JAX_DTYPES`."""
     import jax.numpy as jnp
 
     return jnp.dtype(JAX_DTYPES[name_of("data type to measure", dtype_of(dtype), JAX_DTYPES)])
 
 
-def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
+def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Array:
     """Return an array of normally distributed numbers on the default device.
 
     The numbers repeat after 1,048,583, a prime, so that no two rows are the same. Zeros would give
@@ -167,7 +170,7 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     half = kind.type(0.5)
 
     def case(fn: Callable[..., Any], count: int, job: Work, **options: Any) -> Case:
-        def make() -> tuple[Any, ...]:
+        def make() -> tuple[Array, ...]:
             return tuple(array(n if job.reads else 1, dtype=dtype) for _ in range(count))
 
         name, needs = f"{job.name} {size_in_words(size)} {dtype}", 4.0 * size
@@ -209,14 +212,14 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
     kind, cpu = kind_of(dtype), on_cpu()
     half = kind.type(0.5)
 
-    def body(_: Any, x: Any) -> Any:
+    def body(_: int, x: Array) -> Array:
         return x * half + half
 
-    def looped(x: Any, turns: Any) -> Any:
+    def looped(x: Array, turns: Array) -> Array:
         # the trip count is an argument, so that XLA can't merge iterations
         return jax.lax.fori_loop(0, turns, body, x)
 
-    def fixed(turns: int, x: Any) -> Any:
+    def fixed(turns: int, x: Array) -> Array:
         # an iteration of a loop costs an accelerator microseconds: so it is unrolled, with barriers
         # so that XLA can't merge iterations
         for _ in range(turns):
@@ -275,7 +278,7 @@ def matmul_case(
 
     transposed = kind_of(stored).itemsize == 1 if transposed is None else transposed
 
-    def product(a: Any, b: Any) -> Any:
+    def product(a: Array, b: Array) -> Array:
         b = jnp.swapaxes(b, -1, -2) if transposed else b
         return jnp.matmul(a, b, precision=exact, preferred_element_type=preferred)
 
@@ -306,7 +309,7 @@ def vector_case(dtype: str = "fp32", n: int = 2**20, steps: int = 256) -> Case:
     32768
     """
 
-    def chain(x: Any, a: Any, b: Any) -> Any:
+    def chain(x: Array, a: Array, b: Array) -> Array:
         for _ in range(steps):
             x = x * a + b
         return x

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from test_diagnosis_findings import H200
 
-from roofline.diagnosis.devices import Joined, joined, with_waits
+from roofline.diagnosis.devices import DeviceRows, rows_of_devices, with_waits
 from roofline.diagnosis.explain import Task
 from roofline.diagnosis.explanation import Explanation
 from roofline.diagnosis.findings import findings
@@ -72,8 +72,8 @@ def program(groups: str = ALL) -> dict[str, Program]:
     return {"jit_f": Program(STRAGGLER.replace("GROUPS", groups), "gpu")}
 
 
-def joined_rows(trace: Trace, groups: str = ALL) -> Joined:
-    return joined(trace, program(groups), H200, 1)
+def joined_rows(trace: Trace, groups: str = ALL) -> DeviceRows:
+    return rows_of_devices(trace, program(groups), H200, 1)
 
 
 def explanation(trace: Trace) -> Explanation:

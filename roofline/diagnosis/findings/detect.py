@@ -162,7 +162,7 @@ def findings(case: Case) -> tuple[Finding, ...]:
     is known of it.
     """
     left = {id(row): row.seconds for row in case.rows}
-    grouped: dict[tuple[str, str], list[tuple[Claim, float]]] = {}
+    by_line: dict[tuple[str, str], list[tuple[Claim, float]]] = {}
     for detect in _DETECTORS:
         for claim in detect(case):
             seconds = claim.more
@@ -172,8 +172,8 @@ def findings(case: Case) -> tuple[Finding, ...]:
                 seconds += taken
             if seconds > 0:
                 key = claim.cause.key, _line(claim)
-                grouped.setdefault(key, []).append((claim, seconds))
-    claimed = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
+                by_line.setdefault(key, []).append((claim, seconds))
+    claimed = [_finding(case, line, claims) for (_, line), claims in by_line.items()]
     kept = [finding for finding in claimed if finding.seconds >= LEAST_SHARE * case.wall]
     first: list[Finding] = []
     if not case.measured:  # what waits for the host takes a time that nothing here states
@@ -185,7 +185,7 @@ def findings(case: Case) -> tuple[Finding, ...]:
         kept = [replace(finding, share=0.0) for finding in kept]
     else:
         kept += _kernels_left(case, left, bool(kept))
-    kept += _idle_left(case, sum(claim.more for claims in grouped.values() for claim, _ in claims))
+    kept += _idle_left(case, sum(claim.more for claims in by_line.values() for claim, _ in claims))
     unused = [Finding(UNUSED.key, 0.0, (), text) for text in case.unused]
     # What many kernels lose together is no one change: it comes after whatever is
     kept.sort(key=lambda finding: (finding.cause == OTHERS.key, -finding.seconds))
