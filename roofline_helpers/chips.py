@@ -343,17 +343,9 @@ class Chip(Facts):
         n = self.devices
         if n == 1:
             return self
-        return replace(
-            self,
-            name=f"{self.name} (1 of {n} devices)",
-            devices=1,
-            matrix=_share(self.matrix, n),
-            vector=_share(self.vector, n),
-            memory=_share(self.memory, n),
-            links=_share(self.links, n),
-            power=_share(self.power, n),
-            reached=_share(self.reached, n),
-        )
+        split = ("matrix", "vector", "memory", "links", "power", "reached")
+        shares = {name: _share(getattr(self, name), n) for name in split}
+        return replace(self, name=f"{self.name} (1 of {n} devices)", devices=1, **shares)
 
     def figures(self) -> dict[str, Figure]:
         """Return every figure of the chip by its path, for instance "memory.hbm.bandwidth"."""

@@ -119,8 +119,8 @@ def _converted(data: dict[str, Any], kind: Any) -> Any:
 
 
 def _explained(error: msgspec.ValidationError) -> str:
-    said, _, path = str(error).partition(" - at `$")
-    return f"{path.strip('.`') or 'the record'}: {said[:1].lower()}{said[1:]}"
+    reason, _, path = str(error).partition(" - at `$")
+    return f"{path.strip('.`') or 'the record'}: {reason[:1].lower()}{reason[1:]}"
 
 
 def _dropped(data: Any, known: Any, path: str) -> Iterator[str]:

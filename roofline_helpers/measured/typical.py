@@ -130,7 +130,7 @@ def dtype_in_tables(job: Work) -> str:
     return named
 
 
-def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical:
+def typical(job: Work, chip: str | Chip) -> Typical:
     """Return the times of measured kernels like this one on a GPU.
 
     A kernel is similar if it ran on the same chip, in the same type and family, and each side is
@@ -151,8 +151,6 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
         as sizes.
     chip : str or Chip
         A100, H100, H200, B200, B300, GB200, L40S or RTX PRO 6000.
-    dtype : str, optional
-        The tables' name of the type where the job's own doesn't say it: "fp8 in blocks".
 
     Returns
     -------
@@ -187,8 +185,7 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
         raise NoData(
             f"no kernels like {job.name!r} were measured. Measured: {kinds}, {', '.join(STREAMS)}"
         )
-    named = dtype or dtype_in_tables(job)
-    law = laws(job.kind, on, named)
+    law = laws(job.kind, on, dtype_in_tables(job))
     rows = group(job.kind, on.key, law.dtype)
     sides = {name: single(name, job.dims[name]) for name in SIZES[job.kind]}
     factor = NEAR.get(job.kind, OTHERWISE)
@@ -233,8 +230,8 @@ def _stream(job: Work, on: Chip) -> Typical:
     for how, curve in curves[on.key].items():
         n, seconds = np.log(curve).T
         times[how] = float(np.exp(np.interp(np.log(size), n, seconds)))
-    told = ", ".join(f"{source} {how} {si(t, 's')}" for (source, how), t in times.items())
-    why = f"{name} in {job.dtype} on {on.name} at these bytes, between measured sizes: {told}"
+    listed = ", ".join(f"{source} {how} {si(t, 's')}" for (source, how), t in times.items())
+    why = f"{name} in {job.dtype} on {on.name} at these bytes, between measured sizes: {listed}"
     cold = [t for (_, how), t in times.items() if how == "cold"]
     return Typical(np.sort(cold), float(max(least_times(job, on))), why)
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from browser import Serve, Visit
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator
 
 import roofline_helpers as rh
 from roofline import labs
@@ -33,11 +33,6 @@ PAGE = (
     "<body><main><h1>Labs</h1><h2>One</h2>{}</main></body></html>"
 )
 FOCUSED = "document.activeElement.shadowRoot?.activeElement?.outerHTML ?? ''"
-# Another element of the same markup in the place of one, with another address
-ANEW = """(host, [hash, markup]) => {
-  history.replaceState(null, "", hash);
-  host.outerHTML = markup;
-}"""
 # Type into fields and choose in lists as a reader does, by what their labels say
 FILL = """(host, settings) => settings.map((setting) => {
   const root = host.shadowRoot;
@@ -86,21 +81,6 @@ def shown(visit: Visit, served_labs: str) -> Shown:
         return host
 
     return show
-
-
-@functools.cache
-def markup(kind: str) -> str:
-    """An element alone, for a page that has its script."""
-    return ELEMENTS[kind]().markup()
-
-
-def again(host: Locator, kind: str, setting: dict[str, Any]) -> None:
-    """Show an element anew with another setting in the address, as a cell that is run again does.
-
-    A lab that was answered stays open.
-    """
-    host.evaluate(ANEW, [f"#{kind}?{urlencode(setting)}", markup(kind)])
-    expect(host.locator("svg").first).to_be_visible()
 
 
 def fill(host: Locator, settings: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -86,13 +86,13 @@ def test_cards_of_the_design_are_those_of_python(
     setting = {"chip": chip, "format": f"{weights}/bf16", "batch": batch, "phase": phase}
     rest = {"context": 2048, "cache": "bf16", "fusion": "epilogue", "attention": "flash"}
     host = shown("design", {**setting, **rest, "counted": "reached"})
-    one = serving.step(
+    step = serving.step(
         LLAMA_3_8B, chip, batch=batch, phase=phase, weights=weights, **rest, **COUNTED["reached"]
     )
     when = "time per token" if phase == "decode" else "time to the first token"
     wanted = {
-        "tokens per second": significant(one.tokens_per_second),
-        when: rh.si(one.seconds, "s"),
+        "tokens per second": significant(step.tokens_per_second),
+        when: rh.si(step.seconds, "s"),
     }
     assert wanted.items() <= cards(host).items()
 
@@ -140,9 +140,9 @@ def test_the_goal_of_the_wall_is_scored_as_python_does(shown: Shown) -> None:
     expect(host.get_by_label("N", exact=True)).to_be_hidden()
     every = [(c, t, m) for c in TIMED for t in TIMED[c] for m in ROWS]
     times = labs.memory_wall().data["measured"]["times"]
-    costs = [goal_cost(times, *one) for one in every]
+    costs = [goal_cost(times, *kernel) for kernel in every]
     asked = [{"Chip": c, "Data type": t, "M (tokens)": str(m)} for c, t, m in every]
-    scores = [float(one["score"].removesuffix(" of 100")) for one in fill(host, asked)]
+    scores = [float(values["score"].removesuffix(" of 100")) for values in fill(host, asked)]
     assert scores == pytest.approx([100 * min(costs) / cost for cost in costs], rel=6e-3)
     assert max(scores) == 100
     assert sum(score == 0 for score in scores) > len(scores) / 4

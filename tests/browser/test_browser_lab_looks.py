@@ -27,8 +27,8 @@ def test_no_barrier_and_no_overflow(shown: Shown, kind: str) -> None:
 
     for summary in host.locator("summary").all():
         summary.click()
-    for each in looks:
-        look(*each)
+    for appearance in looks:
+        look(*appearance)
         assert overflow(page) <= 0
         assert violations(page) == []
 

@@ -70,8 +70,8 @@ RUN = """(points) => JSON.stringify(points.map(([what, ...given]) => {
 
 def formats(chip: rh.Chip) -> list[tuple[str, str]]:
     """Return (weights, activations) that a chip can multiply."""
-    weights = [(each, chip.half) for each in (chip.half, *NARROW)]
-    return weights + [(each, each) for each in ("fp8", "int8") if each in chip.matrix]
+    weights = [(dtype, chip.half) for dtype in (chip.half, *NARROW)]
+    return weights + [(dtype, dtype) for dtype in ("fp8", "int8") if dtype in chip.matrix]
 
 
 def settings() -> Iterator[dict[str, Any]]:
@@ -88,7 +88,7 @@ def settings() -> Iterator[dict[str, Any]]:
             STRATEGIES,
             serving.setting.ATTENTION,
         )
-        third = [each for each in every if chance.random() < 1 / 3]
+        third = [values for values in every if chance.random() < 1 / 3]
         counts = serving.tensor_parallel.chip_counts(LLAMA_3_8B, chip)
         for (weights, activations), cache, phase, fusion, attention in third:
             batch, context = next(shapes)
@@ -124,7 +124,7 @@ def products() -> Iterator[list[Any]]:
 
 def points() -> list[list[Any]]:
     """Return all points to compare."""
-    steps = [["step", each] for each in settings()]
+    steps = [["step", setting] for setting in settings()]
     some = [setting for _, setting in steps[::41]]
     latencies = itertools.cycle([1e-3, 0.01, 0.05, 0.2, 2, 1e5])
     every = [*products(), *steps]
@@ -210,8 +210,8 @@ def expected(point: list[Any]) -> Any:
         "batch": step.largest_batch(),
         "context": step.largest_context(),
         "narrower": [
-            {name: getattr(one.setting, name) for name in ("weights", "activations", "cache")}
-            for one in step.narrower()
+            {name: getattr(narrow.setting, name) for name in ("weights", "activations", "cache")}
+            for narrow in step.narrower()
         ],
     }
 
@@ -225,8 +225,8 @@ def faults(mine: Any, theirs: Any, where: str = "") -> Iterator[str]:
         for key in mine:
             yield from faults(mine[key], theirs[key], f"{where}.{key}")
     elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
-        for i, (one, other) in enumerate(zip(mine, theirs, strict=True)):
-            yield from faults(one, other, f"{where}[{i}]")
+        for i, (my_item, their_item) in enumerate(zip(mine, theirs, strict=True)):
+            yield from faults(my_item, their_item, f"{where}[{i}]")
     elif type(mine) in (int, float) and type(theirs) in (int, float):
         if not math.isclose(mine, theirs, rel_tol=TOLERANCE):
             yield f"{where}: {mine!r} and {theirs!r}"

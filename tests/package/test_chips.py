@@ -287,7 +287,7 @@ def test_our_figures_are_those_of_our_records(key: str) -> None:
         assert ALL[key, path]["source"] == f"our-{key}"
 
     counted = [s.counters for s in record.samples if s.counters and s.counters.get("kernels") == 1]
-    is_value("floor", min(each["seconds"] for each in counted))
+    is_value("floor", min(counters["seconds"] for counters in counted))
     called = [s for s in record.samples if s.passes and s.source in ("jax", "pallas")]
     looped = ("levels", "clocks", "attention in a jit")  # many in one program
     is_value("dispatch", min(s.seconds for s in called if s.group not in looped))

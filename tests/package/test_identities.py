@@ -75,8 +75,8 @@ def sending(draw: Any) -> Work:
 
 
 @given(rooflines(), intensities, intensities)
-def test_attainable_grows_with_intensity(roof, one, other):
-    low, high = sorted((one, other))
+def test_attainable_grows_with_intensity(roof, first, second):
+    low, high = sorted((first, second))
     assert roof.attainable(low) <= roof.attainable(high)
 
 
@@ -122,9 +122,11 @@ def test_a_kernel_is_held_against_every_ceiling(roof, job):
 
 
 @given(rooflines(), sending(), sending())
-def test_kernels_one_after_another_take_the_sum_and_more_than_the_total(roof, one, two):
-    assert roof.time(one, two) == pytest.approx(roof.time(one) + roof.time(two), rel=1e-12)
-    assert roof.time(total(one, two)) <= roof.time(one, two) * (1 + 1e-12)
+def test_kernels_one_after_another_take_the_sum_and_more_than_the_total(roof, first, second):
+    assert roof.time(first, second) == pytest.approx(
+        roof.time(first) + roof.time(second), rel=1e-12
+    )
+    assert roof.time(total(first, second)) <= roof.time(first, second) * (1 + 1e-12)
 
 
 @given(rooflines(), st.floats(1e-6, 1), st.floats(1e-3, 1e9))
@@ -145,8 +147,8 @@ def test_a_vector_ceiling_holds_vector_work_and_leaves_matrix_work(roof, n):
 
 @given(rooflines(), st.lists(intensities, min_size=1, max_size=5))
 def test_arrays_of_intensities_agree_with_numbers(roof, many):
-    assert roof.attainable(many).tolist() == [roof.attainable(one) for one in many]
-    assert roof.bound(many).tolist() == [roof.bound(one) for one in many]
+    assert roof.attainable(many).tolist() == [roof.attainable(intensity) for intensity in many]
+    assert roof.bound(many).tolist() == [roof.bound(intensity) for intensity in many]
 
 
 @given(rooflines(), st.lists(sizes, min_size=1, max_size=4))

@@ -13,7 +13,7 @@ import roofline
 import roofline_helpers as rh
 from roofline.network.measured import by_law as by_law_of
 from roofline_helpers import measured
-from roofline_helpers.measured.law import NoData, least
+from roofline_helpers.measured.law import NoData, least_times
 from roofline_helpers.measured.tables import TYPES, count, reduced
 from roofline_helpers.measured.typical import SIZES
 
@@ -46,7 +46,7 @@ def test_a_law_errs_as_it_says_and_less_than_the_roof(family: str, chip: str, dt
     rows = measured.table(family)
     rows = rows[(rows["chip"] == law.chip) & (rows["dtype"] == dtype)]
     job = count(family, rows, dtype)
-    predicted = law.time(*least(job, rh.chip(chip)), reduced(job))
+    predicted = law.time(*least_times(job, rh.chip(chip)), reduced(job))
     off = np.median(np.abs(predicted / rows["seconds"] - 1))
     assert len(rows) == law.shapes + law.left_out
     assert off == pytest.approx(law.law.median, rel=0.25)
@@ -63,7 +63,7 @@ def test_no_nvfp4_time_of_vllm_is_of_weights_that_the_cache_holds() -> None:
 def test_the_roof_is_no_bound_where_the_cache_holds_the_operands() -> None:
     rows = next(rows for (on, kind), rows in groups("matmul") if (on, kind) == ("l40s", "bf16"))
     job, chip = count("matmul", rows, "bf16"), rh.chip("l40s")
-    faster = rows["seconds"].to_numpy() < np.maximum(*least(job, chip))
+    faster = rows["seconds"].to_numpy() < np.maximum(*least_times(job, chip))
     held = job.bytes <= chip.memory["l2"].capacity.value
     assert 0.15 < faster.mean() < 0.25
     assert held[faster].mean() > 0.9
@@ -170,11 +170,11 @@ def by_table(kind: str, chip: str) -> tuple[Any, Any, Any]:
     rows = rows[(rows["chip"] == chip) & (rows["op"] == OPS[kind]) & (rows["dtype"] == "fp16")]
     found: dict[str, list[float]] = {"law": [], "network": []}
     for size, gpus in zip(rows["bytes"], rows["gpus"], strict=True):
-        place = roofline.network.topology(chip, int(gpus), ceilings="reached")
+        topology = roofline.network.topology(chip, int(gpus), ceilings="reached")
         whole = size * gpus if kind == "all-to-all" else size
-        one = roofline.network.collective(kind, float(whole), place.fast)
-        found["network"].append(one.seconds)
-        found["law"].append(by_law_of(one, place.chip).seconds)
+        exchange = roofline.network.collective(kind, float(whole), topology.fast)
+        found["network"].append(exchange.seconds)
+        found["law"].append(by_law_of(exchange, topology.chip).seconds)
     return rows["seconds"].to_numpy(), np.array(found["law"]), np.array(found["network"])
 
 
@@ -184,7 +184,7 @@ def test_collectives_take_what_their_law_says(kind: str, chip: str) -> None:
     """On messages that were left out, and nearer than the network model, except where it says."""
     law = measured.laws(kind, chip, "fp16")
     seconds, by_law, by_network = by_table(kind, chip)
-    off, other = (np.abs(each / seconds - 1) for each in (by_law, by_network))
+    off, other = (np.abs(predicted / seconds - 1) for predicted in (by_law, by_network))
     assert np.median(off) < max(1.5 * law.law.median, 0.1)
     assert law.law.median < 0.18
     assert law.law.median < law.roof.median / 4
@@ -200,14 +200,14 @@ def test_the_law_leaves_what_it_does_not_know() -> None:
         ("gb200", 16, {}),
         ("h100", 8, {"multicast": True}),
     ):
-        place = roofline.network.topology(chip, devices, ceilings="reached", **options)
-        one = roofline.network.all_reduce(2**25, place.fast)
-        assert by_law_of(one, place.chip) == one
-    place = roofline.network.topology("h100", 64, ceilings="reached")
-    one = roofline.network.all_reduce(2**25, place.axes)
-    inner, outer = by_law_of(one, place.chip).phases
-    assert outer == one.phases[1]
-    assert inner != one.phases[0]
+        topology = roofline.network.topology(chip, devices, ceilings="reached", **options)
+        exchange = roofline.network.all_reduce(2**25, topology.fast)
+        assert by_law_of(exchange, topology.chip) == exchange
+    topology = roofline.network.topology("h100", 64, ceilings="reached")
+    exchange = roofline.network.all_reduce(2**25, topology.axes)
+    inner, outer = by_law_of(exchange, topology.chip).phases
+    assert outer == exchange.phases[1]
+    assert inner != exchange.phases[0]
 
 
 def test_a_decode_step_is_predicted_better_by_the_law_and_a_prefill_worse() -> None:
@@ -217,11 +217,11 @@ def test_a_decode_step_is_predicted_better_by_the_law_and_a_prefill_worse() -> N
     def errors(**options: Any) -> list[float]:
         found = []
         for row in measured["steps"]:
-            one = roofline.serving.step(
+            step = roofline.serving.step(
                 "llama-3-8b", "h200", batch=row["batch"], reached=True, **options
             )
             for name in ("JAX with cuDNN's attention", "PyTorch, compiled"):
-                found.append(abs(one.seconds / row[name] - 1))
+                found.append(abs(step.seconds / row[name] - 1))
         return found
 
     assert np.median(errors(law=True)) < 0.11 < 0.14 < np.median(errors())

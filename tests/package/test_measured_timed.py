@@ -62,10 +62,10 @@ def test_a_gpu_begins_so_many_blocks_a_second_and_xla_s_loops_run_into_that() ->
     """Blocks a second are the same with 32 and 128 threads, and with 1, 2 and 4 bytes in each."""
     blocks = {}
     for sample in timed("h100").group("copies by block"):
-        _, dtype, warps, each = re.findall(r"[a-z]+\d+|\d+", sample.name)
+        _, dtype, warps, elements = re.findall(r"[a-z]+\d+|\d+", sample.name)
         size = {"int8": 1, "bf16": 2, "fp32": 4}[dtype]
-        count = 2**29 / size / (32 * int(warps) * int(each))
-        blocks[int(warps), size * int(each)] = count / sample.seconds
+        count = 2**29 / size / (32 * int(warps) * int(elements))
+        blocks[int(warps), size * int(elements)] = count / sample.seconds
     limit = 1.66e9
     for warps, most in ((1, 16), (4, 4)):
         for width in (1, 2, 4, 8, 16):
@@ -154,21 +154,21 @@ def test_narrow_weights_save_less_time_than_bytes(matrix: tuple[int, int]) -> No
 @pytest.mark.parametrize("tokens", [32768, 65536, 131072])
 def test_eight_programs_leave_the_memory_idle_and_splits_fill_it(tokens: int) -> None:
     name = f"decode attention 1×32×{tokens}×128 bf16, 8 KV heads, "
-    one, split = (took(f"{name}Pallas, {n} splits", "pallas") for n in (1, 32))
-    assert one > 10 * split
+    whole, split = (took(f"{name}Pallas, {n} splits", "pallas") for n in (1, 32))
+    assert whole > 10 * split
     assert split < took(f"{name}cuDNN", "cudnn")
     traffic = 2 * 2 * 8 * tokens * 128
-    assert traffic / one < 0.35e12
+    assert traffic / whole < 0.35e12
     assert traffic / split > 3.3e12
     if tokens == 131072:  # what the chapter on attention says
-        assert round(one / split) == 13
+        assert round(whole / split) == 13
 
 
 def test_power_and_not_the_clock_s_limit_holds_a_long_matmul_of_random_numbers_back() -> None:
     rates, state = {}, {}
-    for one in timed().group("operands"):
-        _, operands, when = one.name.split(", ")
-        rates[operands, when], state[operands, when] = one.rate, one.state
+    for sample in timed().group("operands"):
+        _, operands, when = sample.name.split(", ")
+        rates[operands, when], state[operands, when] = sample.rate, sample.state
     early, late = "tenth to 50th", "after a second"
     assert state["normal", early]["clock"] == 1.98e9
     assert state["normal", late]["power"] > 0.98 * 700

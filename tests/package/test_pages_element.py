@@ -28,7 +28,7 @@ def choice(then: Any = None, **changes: Any) -> pages.element.Element:
         "options": OPTIONS,
         "right": "the batch",
     } | changes
-    fields["options"] = [questions.Option(*one) for one in fields["options"].items()]
+    fields["options"] = [questions.Option(*option) for option in fields["options"].items()]
     right = [fields.pop("right")]
     return build("t-choice", questions.ChoiceEntry(**fields), right, then)
 

@@ -68,7 +68,7 @@ def test_the_wall_s_tasks_are_answered_by_measured_kernels() -> None:
     data = made("memory-wall").data
     times = data["measured"]["times"]
     rows = data["measured"]["rows"]
-    solution = {one["key"]: one["solution"] for one in data["tasks"]}
+    solution = {task["key"]: task["solution"] for task in data["tasks"]}
     a = {(c, t): times[c][t]["8192x8192"][rows.index(64)] for c in times for t in times[c]}
     assert solution["lab-wall-ridge"] == 512
     gain = a["h100", "bf16"] / a["h100", "fp8"]
@@ -112,12 +112,12 @@ def test_at_the_edge_one_person_s_batch_does_not_pay() -> None:
         "A KV": {"cache": "int8"},
     }
     times = {name: today.but(**change).seconds for name, change in changes.items()}
-    right = [one["text"] for one in edge["predict"]["options"] if one["right"]]
+    right = [option["text"] for option in edge["predict"]["options"] if option["right"]]
     assert right[0].startswith(min(times, key=lambda name: times[name]))
     assert len(times) == len(edge["predict"]["options"])
     assert times["Batch 8"] > today.seconds
     wide = today.but(batch=8)
-    asked = {one["key"]: one["solution"] for one in edge["tasks"]}
+    asked = {task["key"]: task["solution"] for task in edge["tasks"]}
     assert asked["lab-edge-batch"] == pytest.approx(8 * today.seconds / wide.seconds)
     assert wide.fits
     narrow = today.but(weights="int4")
@@ -131,7 +131,7 @@ def test_the_wall_s_goal_is_not_won_by_the_largest_chip_or_batch() -> None:
     data = made("memory-wall").data
     times, goal = data["measured"]["times"], data["goal"]
     costs = {(c, t, m): goal_cost(times, c, t, m) for c in TIMED for t in TIMED[c] for m in ROWS}
-    best = min(costs, key=lambda one: costs[one])
+    best = min(costs, key=lambda kernel: costs[kernel])
     assert best == ("h100", "fp8", 512)
     assert goal["best_cost"] == costs[best]
     job = rh.work.matmul(512, 8192, 8192, "fp8", out="bf16")
@@ -146,10 +146,10 @@ def test_the_wall_s_goal_is_not_won_by_the_largest_chip_or_batch() -> None:
 
 def test_the_design_s_tasks_have_one_answer_each() -> None:
     data = made("design").data
-    assert [each["batch"] for each in data["measured"]["steps"]] == [1, 16, 64]
-    tasks = {one["key"]: one for one in data["tasks"]}
+    assert [step["batch"] for step in data["measured"]["steps"]] == [1, 16, 64]
+    tasks = {task["key"]: task for task in data["tasks"]}
     right = {
-        key: [one["text"] for one in task["options"] if one["right"]]
+        key: [option["text"] for option in task["options"] if option["right"]]
         for key, task in tasks.items()
         if "options" in task
     }
@@ -159,8 +159,8 @@ def test_the_design_s_tasks_have_one_answer_each() -> None:
     assert tasks["lab-design-70b"]["solution"] == 4
     today = serving.step(models.LLAMA_3_8B, "h100", **TODAY)
     free = groups_of(today.but(**COUNTED["published"]))
-    assert {one.bound for one in groups_of(today)["rest"]} == {"latency"}  # on the floor it depends
-    assert {one.bound for one in free["rest"]} == {"memory"}
+    bounds = [{kernel.bound for kernel in groups["rest"]} for groups in (groups_of(today), free)]
+    assert bounds == [{"latency"}, {"memory"}]  # on the floor it depends
     prompt = today.but(phase="prefill", batch=1)
     fused = prompt.but(fusion="epilogue")
     assert fused.flops == prompt.flops

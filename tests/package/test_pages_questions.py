@@ -79,7 +79,7 @@ def test_a_number_is_what_the_cell_passes() -> None:
 @pytest.mark.usefixtures("questions")
 def test_exercises_are_a_sheet() -> None:
     sheet = pages.exercises("t", size=1234.5)
-    assert [one["question"] for one in sheet.data["exercises"]] == ["And 1,234?"]
+    assert [exercise["question"] for exercise in sheet.data["exercises"]] == ["And 1,234?"]
     with pytest.raises(UnknownName, match=r"chapter with exercises 'u'.*Allowed: t"):
         pages.exercises("u")
 

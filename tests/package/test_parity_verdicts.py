@@ -1,4 +1,4 @@
-"""assets/verdicts.js says of a kernel on every chip what `evidence.verdicts` says."""
+"""assets/verdicts.js says of a kernel on every chip what `roofline_helpers.verdicts` says."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def points() -> Iterator[list[Any]]:
         {**dict(zip(names, shape, strict=True)), "causal": causal}
         for shape, causal in itertools.product(SHAPES, (False, True))
     ]
-    counts, sides, shapes = (itertools.cycle(each) for each in (COUNTS, SIDES, attention))
+    counts, sides, shapes = (itertools.cycle(sizes) for sizes in (COUNTS, SIDES, attention))
     for chip in rh.all_chips():
         for kind, size in (
             ("counts", counts),
@@ -64,21 +64,21 @@ def points() -> Iterator[list[Any]]:
         yield ["counts", size, "h100", "bf16"]
 
 
-def work_of(kind: str, what: Any, dtype: str) -> rh.Work:
+def work_of(kind: str, given: Any, dtype: str) -> rh.Work:
     """Return what Python counts."""
     if kind == "counts":
-        return rh.Work("kernel", {"x": what[1]}, {}, matrix_flops=what[0], dtype=dtype)
+        return rh.Work("kernel", {"x": given[1]}, {}, matrix_flops=given[0], dtype=dtype)
     if kind == "matmul":
-        return rh.work.matmul(*what, dtype)
-    batch, heads, kv_heads, queries, keys, dim, causal = what.values()
+        return rh.work.matmul(*given, dtype)
+    batch, heads, kv_heads, queries, keys, dim, causal = given.values()
     return rh.work.flash_attention(batch, queries, keys, heads, dim, kv_heads, dtype, causal=causal)
 
 
-def of_python(kind: str, what: Any, chip: str, dtype: str) -> dict[str, Any]:
-    job = work_of(kind, what, dtype)
+def of_python(kind: str, given: Any, chip: str, dtype: str) -> dict[str, Any]:
+    job = work_of(kind, given, dtype)
     verdict = verdicts.verdict(job, chip)
     # the page asks nothing of what stays between kernels
-    cases = {case: each for case, each in verdict.found.items() if case.between == "travels"}
+    cases = {case: result for case, result in verdict.found.items() if case.between == "travels"}
     kept = verdicts.Verdict(verdict.name, verdict.chip, verdict.floor, cases)
     return {
         **{"word": kept.word, "on": list(kept.on), "floor": kept.floor},
@@ -86,9 +86,9 @@ def of_python(kind: str, what: Any, chip: str, dtype: str) -> dict[str, Any]:
         "cases": [
             {
                 **{"ceilings": case.ceilings, "floor": case.floor},
-                **{"bound": each.bound, "seconds": each.seconds},
+                **{"bound": result.bound, "seconds": result.seconds},
             }
-            for case, each in cases.items()
+            for case, result in cases.items()
         ],
     }
 

@@ -39,8 +39,8 @@ def test_labels_avoid_texts_markers_and_legends():
     spot = ax.transData.transform((0.5, 0.5))
     assert np.all(np.clip(spot, box.min, box.max) != spot) or not box.contains(*spot)
     assert not Text.get_window_extent(corner).overlaps(legend.get_window_extent())
-    for each in (made, corner):
-        inner = Text.get_window_extent(each)
+    for label in (made, corner):
+        inner = Text.get_window_extent(label)
         assert ax.bbox.x0 <= inner.x0
         assert inner.x1 <= ax.bbox.x1
         assert ax.bbox.y0 <= inner.y0

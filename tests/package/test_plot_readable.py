@@ -27,7 +27,7 @@ def problems(name, inches):
     fig, ax = plt.subplots(figsize=inches)
     assert PICTURES[name](ax) is ax
     fig.set_dpi(200)  # as in the sharp ("retina") picture
-    faults = [f"{one!r} on {other!r}" for one, other in text_overlaps(fig)]
+    faults = [f"{text!r} on {other!r}" for text, other in text_overlaps(fig)]
     frame = fig.bbox
     texts = visible_texts(fig)
     for text in texts:

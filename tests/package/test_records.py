@@ -116,7 +116,7 @@ ITEM: dict[str, Any] = {
 
 def kept(*changed: dict[str, Any]) -> str:
     """Return a record whose first sample is good, and the others are changed."""
-    samples = [ITEM, *({**ITEM, **each} for each in changed)]
+    samples = [ITEM, *({**ITEM, **change} for change in changed)]
     return json.dumps({"schema": SCHEMA, "samples": samples})
 
 

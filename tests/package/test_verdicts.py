@@ -58,7 +58,7 @@ def test_with_a_floor_fusing_gains_as_much_as_a_narrow_cache() -> None:
     fused = gain(today(), today(fusion="epilogue", attention="flash"))
     assert (fused.word, fused.on) == ("depends", ("floor",))
     after = today(fusion="epilogue", attention="flash")
-    assert [sum(k.launches for k in one.kernels) for one in (today(), after)] == [451, 227]
+    assert [sum(k.launches for k in step.kernels) for step in (today(), after)] == [451, 227]
     low, high = fused.times
     assert low == pytest.approx(1.0, abs=0.011)
     assert high == pytest.approx(1.12, abs=0.011)

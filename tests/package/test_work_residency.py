@@ -63,8 +63,8 @@ def test_the_ends_hold_what_the_compiler_placed() -> None:
     heads, head_dim, batch = (record["shape"][name] for name in ("heads", "head_dim", "batch"))
     on_least, seen = {}, 0
     for key, by_length in record["hbm_bytes"].items():
-        one = rh.chip(key).per_device()
-        _, capacity = one.on_chip
+        device = rh.chip(key).per_device()
+        _, capacity = device.on_chip
         for length, compiled in by_length.items():
             three = naive_attention(batch, int(length), heads=heads, head_dim=head_dim)
             least = flash_attention(batch, int(length), heads=heads, head_dim=head_dim).bytes
@@ -84,9 +84,9 @@ def test_the_ends_hold_what_the_compiler_placed() -> None:
 def test_scores_too_large_for_a_cache_cross_dram_as_counted_apart(key: str) -> None:
     """Three kernels on a GPU, by its counters: 1.14 GB, as both ends say where nothing fits."""
     [sample] = [
-        each
-        for each in rh.measured.device_records()[key].samples
-        if each.name == "naive attention 2×16×2048×128 bf16" and each.source == "jax"
+        sample
+        for sample in rh.measured.device_records()[key].samples
+        if sample.name == "naive attention 2×16×2048×128 bf16" and sample.source == "jax"
     ]
     assert sample.counters is not None
     counted = sample.counters["dram_read"] + sample.counters["dram_written"]
