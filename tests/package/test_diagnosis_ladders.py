@@ -46,6 +46,8 @@ def test_every_rung_computes_the_first_one_s_loss() -> None:
         apart = abs(setting["loss"] / first - 1)
         assert apart < (5e-4 if name == "fp8" else 2e-5), name
     assert abs(ran["fp8"]["loss"] / first - 1) > 1e-4
+    later = {name: setting["fourth loss"] for name, setting in ran.items()}
+    assert later.pop("fp8") < 3 < 4.42 < min(later.values()) <= max(later.values()) < 4.44
     assert len(ran) == 13
 
 
