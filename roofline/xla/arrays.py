@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from roofline.xla.flops import results
-from roofline.xla.hlo import Module, Shape
+from roofline.xla.hlo import Instruction, Module, Shape
 from roofline.xla.ledger import Row
 from roofline_helpers.common.show import si
 
@@ -49,11 +49,9 @@ def _kind(shape: Shape) -> tuple[str, tuple[int, ...]]:
 
 def _largest(module: Module, rows: Sequence[Row], argument: int) -> list[str]:
     """Return a note on the largest array that a kernel writes, if no argument is half as large."""
-    by_name = {
-        instruction.name: instruction
-        for computation in module.computations.values()
-        for instruction in computation.instructions
-    }
+    by_name: dict[str, Instruction] = {}
+    for computation in module.computations.values():
+        by_name |= computation.by_name
     written = [(leaf, row) for row in rows for leaf in results(by_name[row.name]).leaves]
     if not written:
         return []

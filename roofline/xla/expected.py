@@ -110,9 +110,9 @@ def like(row: Row, chip: chips.Chip) -> Like | None:
     if row.role.startswith("cuDNN attention"):
         law = law_of(flash_attention(1, 128, 128, dtype=dtype, causal=True), chip)
         times = row.matrix_flops / chip.roofline(dtype).peak, 0.0
-        return (
-            None if law is None else Like(times[0] / at_best(law).compute, times[0] / law.compute)
-        )
+        if law is None:
+            return None
+        return Like(times[0] / at_best(law).compute, times[0] / law.compute)
     if not row.matmul:
         return None
     m, n, k = row.matmul

@@ -503,9 +503,8 @@ def _applied_flops(site: Site) -> Flops:
         return per * _windowed(instruction, operand)
     if instruction.opcode == "select-and-scatter":  # a compare for each tap, an add for each window
         source = operands[1]
-        return (
-            Flops(vector=math.prod(_taps_of(instruction, operand, source))) + per * source.elements
-        )
+        taps = math.prod(_taps_of(instruction, operand, source))
+        return Flops(vector=taps) + per * source.elements
     axis = (instruction.numbers("dimensions") or (0,))[0]  # sort: ⌈log₂ n⌉ compares per element
     rounds = math.ceil(math.log2(max(operand.dims[axis], 2)))
     return per * (operand.elements * rounds)

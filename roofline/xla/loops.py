@@ -59,11 +59,9 @@ def _value(
         return None
     if instruction.opcode in ("add", "subtract"):
         return first + operands[1] * (1 if instruction.opcode == "add" else -1)
-    return (
-        (*operands, instruction.attributes["direction"])
-        if instruction.opcode == "compare"
-        else None
-    )
+    if instruction.opcode == "compare":
+        return (*operands, instruction.attributes["direction"])
+    return None
 
 
 # --- Loops ----------------------------------------------------------------------------------------

@@ -285,11 +285,7 @@ class Report:
         """
         whole = 0.0 if self.at_least or self.host_bytes else self.time_at_roof
         unknown = [kernel for kernel in self.kernels if kernel.flops is None and kernel.roof]
-        moved = (
-            sum(kernel.traffic.values()) / kernel.roof.bandwidth
-            for kernel in unknown
-            if kernel.roof
-        )
+        moved = (sum(k.traffic.values()) / k.roof.bandwidth for k in unknown if k.roof)
         if not whole or sum(moved) > 0.1 * whole:
             return ()
         return tuple(dict.fromkeys(bound for _, bound in self._cases))
@@ -491,13 +487,9 @@ def _brief(row: Row) -> dict[str, Any]:
 
 def _unusual(row: Row) -> dict[str, Any]:
     """Return the fields of a row that don't have their usual value, and its name and opcode."""
-    collective = row.collective
-    if (
-        collective is not None
-        and collective.axis
-        and sum(map(len, collective.groups or ())) > LARGEST_GROUPS
-    ):
-        row = replace(row, collective=replace(collective, groups=None))
+    exchange = row.collective
+    if exchange and exchange.axis and sum(map(len, exchange.groups or ())) > LARGEST_GROUPS:
+        row = replace(row, collective=replace(exchange, groups=None))
     return storage.unusual(row, Row())
 
 
