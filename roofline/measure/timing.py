@@ -219,7 +219,6 @@ def unused_arguments(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[int]
 def time(
     fn: Callable[..., Any],
     *args: Any,
-    jit: bool = True,
     cold: bool = True,
     donate: bool = True,
     inplace: bool = False,
@@ -232,12 +231,9 @@ def time(
     ----------
     fn : callable
         The function, without side effects: it runs many times. It is compiled with `jax.jit`; an
-        executable is timed as it is.
+        executable is timed as it is, on copies of the arguments, and must not donate one.
     *args, **named : arrays, numbers, or pytrees of them
         NumPy arrays are moved to the device first.
-    jit : bool
-        False calls `fn` as it is, on copies of the arguments: operation by operation, each result
-        in fresh memory. Then it must not donate an argument.
     cold : bool
         Whether copies of the arguments take turns, together twice the last cache (32 sets at most).
         False lets small arguments stay in the cache.
@@ -271,7 +267,7 @@ def time(
     """
     needed("timing", "jax")
     begun = perf_counter()
-    program = jax_program(fn, args, named, jit=jit, cold=cold, donate=donate, inplace=inplace)
+    program = jax_program(fn, args, named, cold=cold, donate=donate, inplace=inplace)
     timing = clock(program, seconds=seconds, begun=begun)
     return replace(timing, notes=(*timing.notes, *program.notes))
 
@@ -325,7 +321,6 @@ def jax_program(
     args: Sequence[Any],
     named: Mapping[str, Any] = MappingProxyType({}),
     *,
-    jit: bool = True,
     cold: bool = True,
     donate: bool = True,
     inplace: bool = False,
@@ -343,7 +338,6 @@ def jax_program(
     if not callable(fn):
         raise BadType(f"the first argument must be a function, got {shown(fn)}")
     executable = is_compiled(fn)
-    jit = jit and not executable
     if named:
         fn, args = _with_dict(fn), (*args, dict(named))
     try:
@@ -357,7 +351,7 @@ def jax_program(
                 f"arguments must lie on one device, got {leaf.dtype}{list(leaf.shape)} on "
                 f"{len(leaf.devices())}: a program over several devices can't be timed here"
             )
-    if jit:
+    if not executable:
         with tracing_errors(fn):
             fn, taken = without_objects(fn, Arguments(args, {}), {})
         args = taken.positional
@@ -366,10 +360,10 @@ def jax_program(
     # together twice the last cache, but 32 sets at most
     turns = min(max(math.ceil(2 * last_cache() / size), 1), 32) if size else 1
     try:
-        # a function called as it is may donate: the caller's own arrays are not given away
-        first = args if jit else jax.tree.map(_copied, args)
+        # an executable may donate: the caller's own arrays are not given away
+        first = jax.tree.map(_copied, args) if executable else args
         sets = [first, *(jax.tree.map(_copied, args) for _ in range(turns - 1))]
-        if not jit:
+        if executable:
             program = JaxProgram(fn, sets, None, "plain")
         else:
             mode = "inplace" if inplace else "donate" if donate else "plain"

@@ -13,6 +13,8 @@ import matplotlib.pyplot as plt
 import pytest
 
 import roofline
+from roofline import diagnosis
+from roofline.diagnosis import ladder
 from tools import programs
 
 programs.install()
@@ -33,6 +35,14 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in (Path(__file__).parent / "data" / "traces").glob("*.gz"):
         (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
     return folder
+
+
+@pytest.fixture(scope="session")
+def decode_step() -> diagnosis.Explanation:
+    """Return a committed explanation: a decode step of an H200, as first written."""
+    why = ladder.committed()["decode"].steps[0].why
+    assert why is not None
+    return why
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import pytest
 import roofline
 import roofline_helpers as rh
 from roofline.cli import main
-from roofline.diagnosis import Explanation, ladder
+from roofline.diagnosis import Explanation
 from roofline.measure import CannotRun
 from roofline_helpers.common.checks import BadType, BadValue
 
@@ -27,12 +27,6 @@ QUICK: dict[str, Any] = {"seconds": 0.1, "ceilings": ROOF, "progress": False}
 def layer(x: Any, up: Any, down: Any) -> Any:
     with jax.named_scope("mlp"):
         return x + jax.nn.gelu(x @ up) @ down
-
-
-@pytest.fixture(scope="module")
-def why() -> Explanation:
-    """A committed explanation: a decode step of an H200."""
-    return next(step.why for step in ladder.committed()["decode"].steps if step.why)
 
 
 def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
@@ -50,50 +44,51 @@ def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
     assert why.hand == pytest.approx(2 * 2 * 256 * 256 * 1024 / 2e11, rel=1e-9)
 
 
-def test_it_shows_itself(why: Explanation) -> None:
-    text = why.describe()
+def test_it_shows_itself(decode_step: Explanation) -> None:
+    text = decode_step.describe()
     assert "from the roof to the clock" in text
     assert text.count("nothing explains it") == 2  # as a row and as a bar
     assert re.search(r"\d+ runs", text)
-    table = why.table()
+    table = decode_step.table()
     assert list(table.columns[:3]) == ["line", "ms", "share"]
     assert table.index[-1] == "nothing explains it"
-    assert table["ms"].sum() == pytest.approx(1e3 * why.wall, rel=1e-9)
-    html = why._repr_html_()
+    assert table["ms"].sum() == pytest.approx(1e3 * decode_step.wall, rel=1e-9)
+    html = decode_step._repr_html_()
     (drawn,) = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
-    assert len(re.findall(r'id="bar:', drawn)) == len(why.waterfall) + 1
+    assert len(re.findall(r'id="bar:', drawn)) == len(decode_step.waterfall) + 1
     assert "<script" not in html
     heads = re.findall(r'scope="col"[^>]*>([^<]+)</th>', html.partition("Where the time goes")[2])
     assert heads[:4] == ["what", "ms", "lost ms", "share"]
 
 
-def test_one_page_without_network(why: Explanation, tmp_path: Path) -> None:
-    page = why.save(tmp_path / "why.html").read_text("utf-8")
+def test_one_page_without_network(decode_step: Explanation, tmp_path: Path) -> None:
+    page = decode_step.save(tmp_path / "why.html").read_text("utf-8")
     assert page.count("<svg") == 2
     assert not re.search(r'src=|href="(?!#)|@import|url\((?!#)|https?://(?!www\.w3\.org)', page)
-    undated = replace(why, date="").save(tmp_path / "undated.html").read_text("utf-8")
+    undated = replace(decode_step, date="").save(tmp_path / "undated.html").read_text("utf-8")
     assert '<p class="made">python' in undated
     with pytest.raises(BadValue, match=r"\.html or \.json"):
-        why.save(tmp_path / "why.txt")
+        decode_step.save(tmp_path / "why.txt")
 
 
 def test_the_page_says_that_it_has_no_pictures_without_matplotlib(
-    why: Explanation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    decode_step: Explanation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    page = why.save(tmp_path / "why.html").read_text("utf-8")
+    page = decode_step.save(tmp_path / "why.html").read_text("utf-8")
     assert "<svg" not in page
     assert "pip install matplotlib" in page
 
 
-def test_names_are_escaped(why: Explanation) -> None:
-    hostile = replace(why, name="<script>alert(1)</script>", notes=("<b>",))
+def test_names_are_escaped(decode_step: Explanation) -> None:
+    hostile = replace(decode_step, name="<script>alert(1)</script>", notes=("<b>",))
     assert "<script>alert" not in hostile._repr_html_()
     assert "<b>" not in hostile._repr_html_()
 
 
-def test_a_record_is_the_same_again(why: Explanation, tmp_path: Path) -> None:
-    assert roofline.diagnosis.load_explanation(why.save(tmp_path / "why.json")) == why
+def test_a_record_is_the_same_again(decode_step: Explanation, tmp_path: Path) -> None:
+    file = decode_step.save(tmp_path / "why.json")
+    assert roofline.diagnosis.load_explanation(file) == decode_step
 
 
 # --- what is given away ---------------------------------------------------------------------------

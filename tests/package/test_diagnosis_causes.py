@@ -19,7 +19,7 @@ import pytest
 from jax import lax
 
 import roofline_helpers as rh
-from roofline.diagnosis import ladder
+from roofline.diagnosis import Explanation, ladder
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import CAUSES, Case, Finding, findings
 from roofline.diagnosis.modelled import modelled_case
@@ -195,17 +195,17 @@ def test_seconds_are_a_range_that_pairs_of_programs_gained() -> None:
 # --- what a report says first ---------------------------------------------------------------------
 
 
-def test_a_report_leads_with_the_largest_loss_named_or_not() -> None:
+def test_a_report_leads_with_the_largest_loss_named_or_not(decode_step: Explanation) -> None:
     """A matmul that loses most of the call comes before two causes of 2% each."""
-    why = next(step.why for step in ladder.committed()["decode"].steps if step.why)
-    lost = Finding("below-roof", 0.8 * why.wall, ("dot",), "matmul takes 94% of the call")
-    small = [Finding(cause, 0.02 * why.wall, ("k",), "") for cause in ("unfused", "tail")]
-    report = replace(why, findings=(lost, *small))
+    wall = decode_step.wall
+    lost = Finding("below-roof", 0.8 * wall, ("dot",), "matmul takes 94% of the call")
+    small = [Finding(cause, 0.02 * wall, ("k",), "") for cause in ("unfused", "tail")]
+    report = replace(decode_step, findings=(lost, *small))
     line = "largest loss: a kernel stays below its roof: matmul takes 94% of the call"
     assert report.describe().splitlines()[2].strip() == line
     html = report._repr_html_()
     assert 0 < html.index(line) < html.index("From the roof to the clock")
-    assert list(why.table().columns[1:4]) == ["ms", "share", "lost ms"]
+    assert list(report.table().columns[1:4]) == ["ms", "share", "lost ms"]
 
 
 def test_what_rounding_leaves_is_no_time() -> None:

@@ -42,13 +42,14 @@ def test_a_beaten_roof_is_noted() -> None:
     assert note.startswith("1 of 2 kernels, 500 ms of the call, run more than 1.2 times as fast")
 
 
-def test_a_profiler_that_slows_a_call_is_said_first_and_shares_are_withheld(tmp_path: Path) -> None:
+def test_a_profiler_that_slows_a_call_is_said_first_and_shares_are_withheld(
+    decode_step: Explanation, tmp_path: Path
+) -> None:
     reason = slowed(trace("gpu", 60), (1.29e-3, 1.3e-3, 1.28e-3), (14.2e-3,), 2)
     assert "11.0 times as long (14.2 ms instead of 1.29 ms)" in reason
     assert "30 launches in each" in reason
     assert slowed(trace("gpu"), (1.29e-3,), (2.5e-3,), 1) == ""
-    why = next(step.why for step in ladder.committed()["decode"].steps if step.why)
-    slow = replace(why, withheld=reason, findings=())
+    slow = replace(decode_step, withheld=reason, findings=())
     assert slow.describe().splitlines()[1].startswith("no diagnosis: the profiler")
     assert set(slow.table()["share"]) == {None}
     text = slow.describe() + slow._repr_html_()
@@ -159,15 +160,14 @@ def test_a_step_is_told_by_function_first(recorded: Callable[..., Explanation]) 
     assert list(scan.index[:2]) == list(unrolled.index[:2]) == ["mlp", "attention"]
 
 
-def test_layers_are_one_function_and_too_many_scopes_are_cut() -> None:
+def test_layers_are_one_function_and_too_many_scopes_are_cut(decode_step: Explanation) -> None:
     def rows(names: list[str]) -> tuple[TimedRow, ...]:
         kernels = [Row(name, "dot", op_name=f"jit(f)/{name}/dot") for name in names]
         return tuple(TimedRow(k.name, seconds=1.0, kernel=k) for k in kernels)
 
-    why = next(step.why for step in ladder.committed()["decode"].steps if step.why)
-    few = replace(why, rows=rows(["layer_0/mlp/up", "layer_1/mlp/up", "layer_0/attention"]))
+    few = replace(decode_step, rows=rows(["layer_0/mlp/up", "layer_1/mlp/up", "layer_0/attention"]))
     assert set(few.table(by="function").index[:2]) == {"layer_#.mlp.up", "layer_#.attention"}
-    many = replace(why, rows=rows([f"layers/mlp/{chr(97 + n)}" for n in range(20)]))
+    many = replace(decode_step, rows=rows([f"layers/mlp/{chr(97 + n)}" for n in range(20)]))
     assert many.table(by="function").index[0] == "layers.mlp"
 
 
