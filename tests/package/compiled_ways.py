@@ -94,7 +94,7 @@ WAYS: tuple[Callable[[], xla.Report], ...] = (
 )
 
 
-def told(report: xla.Report) -> dict[str, Any]:
+def outcome(report: xla.Report) -> dict[str, Any]:
     """Return what the test looks at."""
     collectives = [exchange.collective for exchange in report.exchanges]
     return {
@@ -110,4 +110,4 @@ def told(report: xla.Report) -> dict[str, Any]:
 
 if __name__ == "__main__":
     compiler.compile_ahead = programs.ahead
-    print(json.dumps({way.__name__: told(way()) for way in WAYS}))
+    print(json.dumps({way.__name__: outcome(way()) for way in WAYS}))

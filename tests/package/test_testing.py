@@ -25,7 +25,7 @@ def doubled(report: xla.Report) -> xla.Report:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Let the fixture take these reports for what is compiled, one after another."""
     reports: list[Any] = []
 
@@ -76,8 +76,8 @@ def test_a_wrong_limit_says_how_one_is_written(wrong: str) -> None:
 # --- limits and baselines of a test ---------------------------------------------------------------
 
 
-def test_limits_need_no_baseline(tmp_path: Path, made: list[Any]) -> None:
-    made += [REPORT, REPORT]
+def test_limits_need_no_baseline(tmp_path: Path, compiled: list[Any]) -> None:
+    compiled += [REPORT, REPORT]
     roofline = budget_in(tmp_path)
     assert roofline(step, 1, chip="v6e", hbm_bytes=REPORT.hbm_bytes, kernels=">= 1") is REPORT
     with pytest.raises(pytest.fail.Exception, match="hbm_bytes") as failed:
@@ -89,7 +89,9 @@ def test_limits_need_no_baseline(tmp_path: Path, made: list[Any]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_limit_holds_only_at_both_ends_of_what_is_known(tmp_path: Path, made: list[Any]) -> None:
+def test_a_limit_holds_only_at_both_ends_of_what_is_known(
+    tmp_path: Path, compiled: list[Any]
+) -> None:
     row = max(REPORT.rows, key=lambda row: row.bytes)
     rest = REPORT.hbm_bytes - row.bytes * row.launches
     most = rest + 2 * row.bytes * row.launches
@@ -104,25 +106,25 @@ def test_a_limit_holds_only_at_both_ends_of_what_is_known(tmp_path: Path, made: 
         (endless, "<= 1 PB", "at least .* data decide its trip counts; whether"),
         (endless, f">= {REPORT.hbm_bytes} B", None),
     ):
-        made.append(report)
+        compiled.append(report)
         with pytest.raises(pytest.fail.Exception, match=words) if words else nullcontext():
             budget_in(tmp_path)(step, 1, chip="v6e", hbm_bytes=limit)
-    made.append(endless)
+    compiled.append(endless)
     with pytest.raises(pytest.fail.Exception, match=r"(?s)flops.*at least.*seconds.*at least"):
         budget_in(tmp_path)(step, 1, chip="v6e", flops="<= 1 PFLOP", seconds="<= 9 s")
 
 
 def test_a_program_that_fits_is_held_against_its_baseline_too(
-    tmp_path: Path, made: list[Any]
+    tmp_path: Path, compiled: list[Any]
 ) -> None:
-    made += [REPORT, doubled(REPORT)]
+    compiled += [REPORT, doubled(REPORT)]
     budget_in(tmp_path, update=True)(step, 1, chip="v6e", fits=True)
     with pytest.raises(pytest.fail.Exception, match=r"test_a\.json"):
         budget_in(tmp_path)(step, 1, chip="v6e", fits=True)
 
 
-def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None:
-    made += [REPORT] * 3 + [doubled(REPORT)] * 2
+def test_a_baseline_is_written_and_held(tmp_path: Path, compiled: list[Any]) -> None:
+    compiled += [REPORT] * 3 + [doubled(REPORT)] * 2
     with pytest.raises(pytest.fail.Exception, match="pytest --roofline-update"):
         budget_in(tmp_path)(step, 1, chip="v6e")
     notes: list[Any] = []
@@ -137,16 +139,16 @@ def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None
     text = path.read_bytes()
     budget_in(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
     assert path.read_bytes() != text
-    made.append(doubled(REPORT))
+    compiled.append(doubled(REPORT))
     text = path.read_bytes()
     budget_in(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
     assert path.read_bytes() == text
     assert [fate for _, fate in notes] == ["written", "written", "as it was"]
 
 
-def test_another_compiler_is_told_apart(tmp_path: Path, made: list[Any]) -> None:
+def test_another_compiler_is_told_apart(tmp_path: Path, compiled: list[Any]) -> None:
     newer = replace(REPORT, jax_version="9.9.9")
-    made += [REPORT, newer, doubled(newer), doubled(newer)]
+    compiled += [REPORT, newer, doubled(newer), doubled(newer)]
     budget_in(tmp_path, update=True)(step, 1, chip="v6e")
     budget_in(tmp_path)(step, 1, chip="v6e")  # the program is the same
     with pytest.raises(pytest.fail.Exception, match=r"JAX 9\.9\.9"):
@@ -155,8 +157,8 @@ def test_another_compiler_is_told_apart(tmp_path: Path, made: list[Any]) -> None
         budget_in(tmp_path, strict=False)(step, 1, chip="v6e")
 
 
-def test_two_calls_need_names(tmp_path: Path, made: list[Any]) -> None:
-    made += [REPORT] * 4
+def test_two_calls_need_names(tmp_path: Path, compiled: list[Any]) -> None:
+    compiled += [REPORT] * 4
     roofline = budget_in(tmp_path, update=True)
     roofline(step, 1, chip="v6e")
     roofline(step, 1, chip="v6e", name="wide")
@@ -169,11 +171,11 @@ def test_two_calls_need_names(tmp_path: Path, made: list[Any]) -> None:
 
 def test_pytest_writes_baselines_and_says_so(
     tmp_path: Path,
-    made: list[Any],
+    compiled: list[Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made += [REPORT, REPORT, doubled(REPORT)]
+    compiled += [REPORT, REPORT, doubled(REPORT)]
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others are slow to load
     monkeypatch.setenv("PYTEST_PLUGINS", PLUGIN)
     (tmp_path / "pytest.ini").write_text("[pytest]\n", "utf-8")

@@ -35,7 +35,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def came_out() -> dict[str, Any]:
+def outcomes() -> dict[str, Any]:
     """What each way gave, in a process that has four devices."""
     needs("v6e")
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
@@ -45,8 +45,8 @@ def came_out() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_way(name: str, came_out: dict[str, Any]) -> None:
-    outcome = came_out[name]
+def test_a_way(name: str, outcomes: dict[str, Any]) -> None:
+    outcome = outcomes[name]
     wanted = {"target": "v6e", "tiled": True, **EXPECTED[name]}
     assert {key: outcome[key] for key in wanted} == wanted
     assert outcome["memory"] > 0
