@@ -23,14 +23,14 @@ from roofline_helpers.work.attention import (
     latent_attention,
     naive_attention,
 )
-from roofline_helpers.work.block import fusion_chain, grouped_matmul, transformer_block
-from roofline_helpers.work.fusion import fuse, resident, total
+from roofline_helpers.work.fusion import fuse, fusion_chain, resident, total
 from roofline_helpers.work.operations import (
     add,
     all_reduce,
     dropout,
     elementwise,
     gelu,
+    grouped_matmul,
     layernorm,
     matmul,
     reduction,
@@ -63,6 +63,5 @@ __all__ = [
     "naive_attention",
     "flash_attention",
     "fusion_chain",
-    "transformer_block",
     "all_reduce",
 ]

@@ -1,4 +1,4 @@
-"""Fused kernels, and tensors that stay on the chip."""
+"""Kernels fused into one, added up, and with the tensors between them on the chip."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from roofline_helpers.common.checks import (
     plain,
     shown,
     single,
+    sizes,
 )
 from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.work.operations import add, dropout, gelu, layernorm
 from roofline_helpers.work.work import Work
 
 # --- One kernel out of several: fused, or added up -----------------------------------------------
@@ -62,15 +64,15 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
     all_work(kernels)
     if isinstance(keep, str) or not isinstance(keep, Sequence | Set):
         raise BadType(f"keep must be a sequence of tensor names, got {shown(keep)}")
-    sizes: dict[str, Number] = {}
+    bytes_of: dict[str, Number] = {}
     made: dict[str, Number] = {}
     entering: dict[str, Number] = {}
     passes: dict[str, Number] = {}
     consumed: set[str] = set()
     for kernel in kernels:
         for tensor, n in [*kernel.reads.items(), *kernel.writes.items()]:
-            if not all_true(sizes.setdefault(tensor, n) == n):
-                raise BadValue(f"tensor {tensor!r} has {sizes[tensor]} bytes and then {n}")
+            if not all_true(bytes_of.setdefault(tensor, n) == n):
+                raise BadValue(f"tensor {tensor!r} has {bytes_of[tensor]} bytes and then {n}")
         for tensor, n in kernel.reads.items():
             if tensor in made:
                 consumed.add(tensor)
@@ -150,6 +152,34 @@ def _traffic(kernels: Sequence[Work]) -> dict[str, Number]:
         for level, n in kernel.traffic.items():
             sums[level] = sums.get(level, 0) + n
     return sums
+
+
+def fusion_chain(
+    rows: Any, columns: Any, dtype: Any = "bf16", *, mask: Any = None
+) -> tuple[Work, ...]:
+    """Count this book's chain, x → LayerNorm → GELU → dropout → + residual, as four kernels.
+
+    Parameters
+    ----------
+    rows, columns : int or array
+        Shape of x.
+    dtype, mask : str or data type
+        Type of x, residual and y; type of the mask, that of x if not given.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import fuse, total
+    >>> four = fusion_chain(65536, 4096)
+    >>> round(total(*four).bytes / fuse(*four).bytes, 3)
+    2.5
+    """
+    rows, columns = sizes(rows=rows, columns=columns).values()
+    return (
+        layernorm(rows, columns, dtype, y="a"),
+        gelu(rows * columns, dtype, x="a", y="b"),
+        dropout(rows * columns, dtype, mask=mask, x="b", y="c"),
+        add(rows * columns, dtype, x="c", other="residual"),
+    )
 
 
 # --- Tensors that stay on the chip between kernels -----------------------------------------------

@@ -13,6 +13,7 @@ from roofline_helpers.common.checks import (
     BadValue,
     Number,
     ceil_div,
+    plain,
     quantity,
     shown,
     size,
@@ -339,6 +340,70 @@ def matmul(
         passes=passes,
         kind="matmul" if isinstance(batch, int) and batch == 1 else "",
         dims={"m": m, "n": n, "k": k, "weight_bits": BITS[b_type]},
+    )
+
+
+def grouped_matmul(
+    tokens: Any,
+    hidden: Any,
+    inter: Any,
+    experts: Any,
+    top_k: Any,
+    dtype: Any = "bf16",
+    *,
+    local_experts: Any = None,
+    weights: Any = None,
+) -> Work:
+    """Count the gated feed-forward of a mixture: three matmuls per token and chosen expert.
+
+    2 · 3 · hidden · inter FLOPs for each of tokens · top_k pairs, spread evenly over the experts.
+    The weights of an expert with a token are read once, a token's row is read and written for each
+    pair.
+
+    Parameters
+    ----------
+    tokens, hidden, inter, experts, top_k : int or array
+        Tokens, their width, the inner width of an expert, experts, and how many each token uses.
+    local_experts : int or array, optional
+        Experts on this device, which computes that share of the pairs; by default all.
+    weights : str or data type, optional
+        Type of the experts' weights, where it isn't `dtype`.
+
+    Raises
+    ------
+    BadValue
+        More chosen or local experts than there are.
+
+    Examples
+    --------
+    >>> job = grouped_matmul(1024, 4096, 1536, 128, 8)
+    >>> job.matrix_flops == 2 * 3 * 4096 * 1536 * 1024 * 8
+    True
+    """
+    local = experts if local_experts is None else local_experts
+    named = {"tokens": tokens, "hidden": hidden, "inter": inter, "experts": experts}
+    s = sizes(**named, top_k=top_k, local_experts=local)
+    for name in ("top_k", "local_experts"):
+        if np.any(np.greater(s[name], s["experts"])):
+            raise BadValue(
+                f"{name} must be at most experts ({shown(experts)}), got {shown(s[name])}"
+            )
+    share = s["tokens"] * s["top_k"] * s["local_experts"] / s["experts"]
+    pairs = size("pairs", np.maximum(1, np.rint(share)))
+    busy = plain(np.minimum(s["local_experts"], pairs))
+    matrix = s["hidden"] * s["inter"]
+    return Work(
+        name="grouped matmul",
+        reads={
+            "x": nbytes(pairs * s["hidden"], dtype),
+            "weights": nbytes(3 * busy * matrix, dtype if weights is None else weights),
+        },
+        writes={"y": nbytes(pairs * s["hidden"], dtype)},
+        matrix_flops=6 * pairs * matrix,
+        vector_flops=2 * pairs * s["inter"],
+        dtype=dtype,
+        kind="grouped_matmul",
+        dims=s,
     )
 
 

@@ -47,7 +47,6 @@ NUMERIC: dict[str, Callable[[Any], Any]] = {
     "rows": lambda x: work.softmax(x, 8),
     "columns": lambda x: work.layernorm(8, x),
     "q_len": lambda x: work.flash_attention(1, x, 8),
-    "seq": lambda x: work.transformer_block(1, x, 8, 2, 8, kv_len=8),
     "elements": lambda x: work.all_reduce(x, 2),
     "chips": lambda x: work.all_reduce(8, x),
     "peak": lambda x: Roofline(x, 1),
@@ -89,7 +88,11 @@ CALLS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
     (lambda: nbytes(1e61, "bf16"), BadValue, ["elements", "1e+61"]),
     (lambda: work.matmul(TWO, THREE, 8), BadValue, ["broadcast", "m (2,)", "n (3,)"]),
     (lambda: work.flash_attention(1, 9, 8, causal=True), BadValue, ["q_len ≤ kv_len"]),
-    (lambda: work.transformer_block(1, 8, 9, 2, 8), BadValue, ["d_model (9)", "heads (2)"]),
+    (
+        lambda: work.flash_attention(1, 8, heads=3, kv_heads=2),
+        BadValue,
+        ["heads (3)", "kv_heads (2)"],
+    ),
     # tensors
     (lambda: Work("w", {}, {}), BadValue, ["at least one byte", "none"]),
     (lambda: Work("w", {"x": TWO}, {"y": THREE}), BadValue, ["broadcast", "reads['x'] (2,)"]),
