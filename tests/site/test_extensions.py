@@ -11,6 +11,7 @@ import chapters
 import figures
 import mathml
 import outputs
+import roofline_helpers as rh
 import table_widths
 from tools import books
 
@@ -76,6 +77,8 @@ def test_every_chapter_says_how_long_it_takes_and_descriptions_fit_a_search_resu
     assert set(about) <= set(books.pages())
     for page, told in about.items():
         assert 50 <= len(told["description"]) <= 160, page
+    matmuls = f"{round(len(rh.measured.table('matmul')), -3):,} measured matmuls"
+    assert all(matmuls in text for text in about["notebooks/measured-kernels"].values())
 
 
 @pytest.mark.parametrize(
