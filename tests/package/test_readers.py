@@ -138,7 +138,7 @@ def test_one_command_keeps_a_record_and_the_page_shows_it(
     folder = tmp_path / "kept"
     kept = tool.keep(sent, "a reader", "https://example.org/1", folder)
     assert kept.name == f"v5e-{here.measured.date[:10]}.json"
-    with pytest.raises(tool.BadRecord, match="kept already"):
+    with pytest.raises(tool.BadRecord, match="already"):
         tool.keep(sent, "a reader", "https://example.org/1", folder)
     page = page_numbers._chip_readers(readers.kept(folder))
     row = "| TPU v5e | 737 GB/s (90%) | 177 TFLOP/s (90%) | 41.9 ms |"
