@@ -135,7 +135,7 @@ def table(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
 def reading(frame: pandas.DataFrame) -> pandas.DataFrame:
     """Return a table's copy for reading, every cell a text as `table` says.
 
-    Where its index only counts the rows, its first column names them instead.
+    Where its index only counts the rows, and has no name, its first column names them instead.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def reading(frame: pandas.DataFrame) -> pandas.DataFrame:
     shown: pandas.DataFrame = frame.apply(lambda column: column.astype(object).map(cell))
     names: Any = frame.index
     corner = names.name or frame.columns.name
-    if frame.shape[1] > 1 and isinstance(frame.index, pandas.RangeIndex):
+    if isinstance(names, pandas.RangeIndex) and names.name is None and frame.shape[1] > 1:
         names, corner = frame.iloc[:, 0], frame.columns[0]
         shown = shown.iloc[:, 1:]
     index = pandas.Index(list(map(cell, names)), dtype=object)

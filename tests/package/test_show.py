@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import roofline_helpers as rh
 from roofline import terminal, validation, xla
 from roofline.diagnosis import ladder
 from roofline_helpers import measured, models
-from roofline_helpers.common.show import significant
+from roofline_helpers.common.show import reading, significant
 
 
 @pytest.mark.parametrize(
@@ -118,3 +119,9 @@ def test_every_result_prints_in_a_line_or_two():
         measured.laws("matmul", "h100", "bf16"),
     ]
     assert max(map(len, map(repr, results))) <= 200
+
+
+def test_a_named_index_names_the_rows_even_if_its_numbers_are_evenly_spaced():
+    by_batch = {1: {"TB/s": 3.0, "share": 0.96}, 16: {"TB/s": 3.1, "share": 0.974}}
+    shown = reading(pd.DataFrame(by_batch).T.rename_axis("batch"))
+    assert (shown.index.tolist(), shown.columns.name) == (["1", "16"], "batch")
