@@ -110,11 +110,12 @@ def _widths(setting: TrainingSetting) -> Iterator[Transfer]:
     sums = setting.model.sums / setting.size("pipeline")
     tokens = setting.microbatch_tokens
     nbytes = tokens * setting.model.d_model * width("bf16")
-    recomputed = bool({"qkv", "up"} & set(setting.recompute))
     passes = sums * setting.microbatches
     over = setting.mesh["tensor"]
     gathered, scattered = network.all_gather(nbytes, over), network.reduce_scatter(nbytes, over)
-    yield Transfer("tensor", "activations gathered", (2 + recomputed) * passes, gathered, False)
+    yield Transfer(
+        "tensor", "activations gathered", (2 + setting.recomputes_blocks) * passes, gathered, False
+    )
     yield Transfer("tensor", "sums scattered", 2 * passes, scattered, False)
 
 

@@ -56,7 +56,7 @@ def matmul_seconds(setting: TrainingSetting, forward: Mapping[str, float], flops
         kv_heads=max(1, model.kv_heads // split),
         causal=True,
     )
-    passes = {name: 3 + (name in setting.recompute) for name in forward}
+    passes = {name: setting.passes(name) for name in forward}
     rest = flops - sum(forward[name] * passes[name] for name in forward)
     head = work.matmul(rows, max(1, model.vocabulary // split), width, chip.half)
     seconds = rest * _per_flop(head, chip)

@@ -57,10 +57,10 @@ def routing_flops(setting: TrainingSetting) -> float:
     """Return the FLOPs of padding rows and of matmuls with a mask."""
     if not setting.model.experts:
         return 0.0
-    model, recompute = setting.model, setting.recompute
-    products = sum(routed(setting, name) * (3 + (name in recompute)) for name in ("up", "down"))
+    model = setting.model
+    products = sum(routed(setting, name) * setting.passes(name) for name in ("up", "down"))
     masked = 2 * setting.tokens * seats(setting) * model.d_model * model.expert_layers
-    return (rows(setting) - 1) * products + masked * (_MASKED + ("up" in recompute))
+    return (rows(setting) - 1) * products + masked * (_MASKED + ("up" in setting.recompute))
 
 
 def _experts(setting: TrainingSetting) -> Experts:

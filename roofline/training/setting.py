@@ -79,6 +79,15 @@ class TrainingSetting(Fields):
         """Those of a microbatch."""
         return self.group_tokens / self.microbatches
 
+    def passes(self, product: str) -> int:
+        """Return how often a step has the FLOPs of a matmul's forward pass: backward, twice."""
+        return 3 + (product in self.recompute)
+
+    @property
+    def recomputes_blocks(self) -> bool:
+        """Whether the backward pass computes the first matmuls of a block again, from its input."""
+        return not {"qkv", "up"}.isdisjoint(self.recompute)
+
 
 def mesh_axes(topology: Topology, mesh: Asked, model: Decoder, seq: int) -> Mesh:
     """Return the network's axes of each role; raise as `step`."""

@@ -161,9 +161,10 @@ class TrainingStep(Facts):
             seconds = measured.matmul_seconds(setting, _product_flops(setting), self.flops)
             return seconds * (1 + self.bubble)
         chip, forward = topology.chip, _product_flops(setting)["attention"]
-        recomputed = "attention" in setting.recompute
-        others = self.flops - forward * (3 + recomputed)
-        attention = forward * (1 + 5 / 2 + recomputed) / filled(setting.model, chip.key)
+        passes = setting.passes("attention")
+        others = self.flops - forward * passes
+        # of seven matmuls two are forward; scores are recomputed backward in any case
+        attention = forward * (passes + 1 / 2) / filled(setting.model, chip.key)
         seconds = others / matrix_rate(topology, setting.dtype)
         seconds += attention / matrix_rate(topology, chip.half)
         return seconds / topology.members * (1 + self.bubble)
@@ -176,7 +177,7 @@ class TrainingStep(Facts):
         forwards, and reads and writes them backwards.
         """
         setting = self.setting
-        nbytes = _activation_bytes(setting) * (3 + bool({"qkv", "up"} & set(setting.recompute)))
+        nbytes = _activation_bytes(setting) * (3 + setting.recomputes_blocks)
         logits = (
             setting.group_tokens / setting.size("tensor", "pipeline") * setting.model.vocabulary
         )
