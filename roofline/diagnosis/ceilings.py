@@ -79,11 +79,11 @@ class Ceilings:
     Parameters
     ----------
     chip : Chip, optional
-        The device as the chip table has it: published figures, and those that were reached.
+        The device as the chip table has it: published figures, and reached ones.
     measured : Roofs, optional
         Rates that were reached here, or given; they take precedence over the chip table.
     caches : sequence of (float, float)
-        Byte/s by the bytes of the working set, for devices whose caches are measured.
+        Byte/s by the bytes of the working set, if caches were measured.
     vector : float, optional
         FLOP/s that the vector unit is assumed to reach, where the chip table has none.
     """
@@ -201,17 +201,10 @@ def _known(
 def ceilings_of(
     device: Device | Chip | str, dtypes: Sequence[str], given: object = None
 ) -> Ceilings:
-    """Return the ceilings over a device.
+    """Return the ceilings over a device for matmuls of these types.
 
-    Parameters
-    ----------
-    device : jax.Device, str or Chip
-        The one that is explained, or what it is called.
-    dtypes : sequence of str
-        Types of the matmuls in the program.
-    given : Record, Roofline or None
-        The rates that the device reaches. By default those of the chip table; a CPU is measured
-        here, once, in a few seconds.
+    By default its reached rates are those of the chip table; a CPU is measured here, once, in a few
+    seconds.
     """
     chip = None
     with contextlib.suppress(RooflineError):

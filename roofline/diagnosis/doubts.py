@@ -39,16 +39,10 @@ SPREAD = 1.2
 
 
 def slowed(trace: Trace, plain: Sequence[float], traced: Sequence[float], queue: int) -> str:
-    """Return why a trace says nothing about the call: the profiler's own time; empty if it does.
+    """Return why a trace says nothing about the call, the profiler's own time; empty if it does.
 
-    Parameters
-    ----------
-    trace : Trace
-        Of the calls with the profiler.
-    plain, traced : sequence of float
-        Seconds of a call, run by run: without the profiler, and with it.
-    queue : int
-        Calls in each run.
+    `plain` and `traced` are seconds of a call, run by run, without the profiler and with it; each
+    run has `queue` calls.
     """
     alone, watched = statistics.median(plain), statistics.median(traced)
     if watched > SLOWED * alone:

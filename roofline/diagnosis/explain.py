@@ -375,18 +375,8 @@ def diagnosed(
 ) -> Explanation:
     """Return what is known of a run with its rows, roofs and findings.
 
-    Parameters
-    ----------
-    run : Explanation
-        What was run or compiled, and how long it took; `withheld` if causes can't be told.
-    case : Case
-        Its rows.
-    work : sequence of Work
-        What the caller counted by hand.
-    expected : Expected, optional
-        The time to expect; by default that of the case's ceilings.
-    busy : str
-        Why only a cause that dominates can be told.
+    A run that is `withheld` has no findings; `busy` says why only a cause that dominates counts.
+    Without an `expected` time it is that of the case's ceilings.
     """
     unused = [note for note in run.notes if note.startswith(NOT_REUSED)]
     notes = [note for note in run.notes if note not in unused]

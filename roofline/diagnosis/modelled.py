@@ -28,10 +28,10 @@ def modelled_case(
 ) -> Case:
     """Return a program that didn't run as a case for findings: rows take their roofs' times.
 
-    Where the compiler's cycles are longer than the roof they count, as `analyze` prints them.
-    Asynchronous copies and exchanges are assumed to be hidden. With a report, rows take no less
-    than it counts for their kernels and for all together: an exchange takes the time of its links,
-    less the part that other kernels hide. `high` holds the seconds if data choose more bytes.
+    The compiler's cycles count where they are longer. Asynchronous copies and exchanges are assumed
+    to be hidden. With a report, rows take no less than it counts for their kernels and for all
+    together: an exchange takes the time of its links, less what other kernels hide. `high` holds
+    the seconds if data choose more bytes.
     """
     launches: dict[str, list[Launch]] = {}
     if report is not None:

@@ -1,9 +1,8 @@
 """A compiled program as a graph: which kernel writes an array, and which kernels read it.
 
-`xla.ledger` counts each kernel by itself. Many causes of lost time lie between kernels: a copy that
-only changes a layout, an array that is written and read again, a loop's carry. So values are
-followed here through instructions that cost nothing (tuples, bitcasts), to the kernels at both
-ends.
+`xla.ledger` counts each kernel by itself, and many causes of lost time lie between kernels. So
+values are followed here through instructions that cost nothing (tuples, bitcasts) to the kernels
+at both ends.
 """
 
 from __future__ import annotations

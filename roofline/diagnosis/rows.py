@@ -67,17 +67,9 @@ def shares(
 ) -> Shares:
     """Attribute each instant between `start` and `end` to the events that run then.
 
-    Parameters
-    ----------
-    events : sequence of Event
-        In the order in which they began.
-    start, end : float
-        The window, in seconds of the trace.
-    key : callable
-        The key that an event counts towards.
-    rank : callable
-        0 for a kernel; 1 for an asynchronous event that kernels can hide, such as an exchange
-        between devices; 2 for a container: a loop, a call, a branch.
+    Events, in the order in which they began, count towards their `key`. Their `rank` is 0 for a
+    kernel, 1 for an asynchronous event that kernels can hide, such as an exchange between devices,
+    and 2 for a container: a loop, a call, a branch.
     """
     lines: dict[str, list[Event]] = {}
     for event in events:
@@ -299,19 +291,8 @@ def join(
 ) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
     """Return the rows of a trace from its typical half of runs, and notes.
 
-    Parameters
-    ----------
-    trace : Trace
-        With at least one run.
-    programs : mapping of str to Program
-        By the name of their modules.
-    ceilings : Ceilings
-        Over the device that ran.
-    calls : int
-        Calls in each run.
-    typical : float, optional
-        Seconds of a call without the profiler: the runs that are nearest to it are taken. By
-        default those nearest to the median.
+    Each run has so many `calls`. Typical runs are those nearest to the `typical` seconds of a call,
+    without the profiler; by default nearest to the median.
     """
     return _Merger(trace, programs, ceilings, calls).merged(typical)
 

@@ -183,20 +183,10 @@ def compiled_runner(
     options: Mapping[str, Any],
     consume: bool = False,
 ) -> Runner:
-    """Return a runner of a function compiled for this device.
+    """Return a runner of a function, or of an executable, compiled for this device.
 
-    Parameters
-    ----------
-    fn : callable
-        As `xla.lower.trace_function` takes it, or an executable (``.lower(…).compile()``).
-    arguments : Arguments
-        Its arguments.
-    jit : mapping
-        Options of `jax.jit`, for a plain function.
-    options : mapping
-        Options of the compiler.
-    consume : bool
-        Whether donated arguments may be consumed; otherwise copies are donated.
+    `jit` are options of `jax.jit` for a plain function, `options` the compiler's. Unless donated
+    arguments may be consumed, copies are donated.
 
     Raises
     ------
@@ -319,18 +309,10 @@ def _copied(leaf: Any) -> Any:
 
 
 def run_counts(call: float, seconds: float, queue: int | None, cpu: bool) -> tuple[int, int]:
-    """Return the number of runs, and the number of queued calls in each.
+    """Return the number of runs that take about so many `seconds`, and of queued calls in each.
 
-    Parameters
-    ----------
-    call : float
-        Seconds of a call, roughly.
-    seconds : float
-        About how long all of them may take.
-    queue : int or None
-        Calls in each; by default one on a CPU, and elsewhere about 20 ms of calls.
-    cpu : bool
-        Whether the device is the host itself.
+    `call` are the seconds of one call, roughly. Without a `queue` that is one call on a CPU, the
+    host itself, and elsewhere about 20 ms of calls.
     """
     if queue is None:
         queue = 1 if cpu else min(max(math.ceil(0.02 / call), 1), 16)

@@ -176,15 +176,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 
 
 def union(events: Iterable[Event], start: float = -math.inf, end: float = math.inf) -> float:
-    """Return the seconds of a window in which at least one of some events runs.
-
-    Parameters
-    ----------
-    events : iterable of Event
-        In the order in which they began.
-    start, end : float
-        The window, in seconds of the trace.
-    """
+    """Return the seconds of a window in which an event runs; events are in order of their start."""
     seconds, last = 0.0, start
     for event in events:
         seconds += max(min(event.end, end) - max(event.start, last), 0.0)

@@ -22,13 +22,6 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
 
     If no steps are marked, or if the marks only show when the host queued them (the usual training
     loop), a step is the time from one start of the device's main program to the next.
-
-    Parameters
-    ----------
-    trace : Trace
-        As it was read.
-    programs : mapping of str to Program
-        By the name of their modules.
     """
     trace = named(trace, programs)
     device = trace.device

@@ -111,12 +111,7 @@ def collective_cases(
 ) -> list[Case]:
     """Return a case for each collective and size over the devices, in bfloat16.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Bytes of the whole array; rounded up to a whole part for each device.
-    devices : sequence of jax.Device, optional
-        The devices that take part; by default all of JAX's.
+    Sizes are bytes of the whole array, rounded up to a whole part for each device.
 
     Raises
     ------

@@ -154,9 +154,9 @@ def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Array:
 def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     """Return the streaming kernels whose best is the memory ceiling; tensors of `size` bytes.
 
-    Bytes are counted as STREAM does: each tensor once. A cache that fetches a line before it is
-    written moves more, which shows as a lower bandwidth of copy, add and triad; "scale in place"
-    writes what it has read, and so is free of that.
+    Bytes are counted as STREAM does, each tensor once. A cache that fetches a line before it is
+    written moves more, so copy, add and triad show a lower bandwidth; "scale in place" is free
+    of that.
 
     Examples
     --------

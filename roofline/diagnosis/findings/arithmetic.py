@@ -439,8 +439,8 @@ def transcendentals(case: Case) -> Claims:
     """Yield elementwise kernels that exponentials, logarithms, sines and their like slow down.
 
     At the vector unit's rate they must account for half of a measured kernel's time. Of a program
-    that didn't run the compiler's cycles say so, and an eighth is enough (exp, tanh and sin alone
-    are a fifth of theirs on a v6e): in small kernels cycles are those of a start.
+    that didn't run the compiler's cycles say so, and an eighth is enough: exp, tanh and sin alone
+    are a fifth of theirs on a v6e.
     """
     roofs = case.ceilings.roofs
     rate = {**roofs.published, **roofs.reached}.get("vector", case.ceilings.vector)

@@ -157,14 +157,14 @@ class Case:
 
     Parameters
     ----------
-    rows : tuple of Row
+    rows : tuple of TimedRow
         Of one call.
     programs : mapping of str to Program
         By the name of their modules.
     ceilings : Ceilings
         Over the device.
-    platform : str
-        "cpu", "gpu" or "tpu".
+    platform : {"cpu", "gpu", "tpu"}
+        Its kind.
     wall : float
         Seconds of a call.
     measured : bool
@@ -174,9 +174,8 @@ class Case:
     processors : int
         Multiprocessors of a GPU; 0 where that isn't known.
     unsteady : float
-        Seconds by which the call took longer than the fastest one; other work on the machine may
-        be the cause.
-    by_device : mapping of str to tuple of Row
+        Seconds by which the call took longer than the fastest one.
+    by_device : mapping of str to tuple of TimedRow
         The rows of every device, by its number.
     unused : tuple of str
         Donated arguments that no result can take over.
