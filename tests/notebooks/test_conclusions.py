@@ -1460,6 +1460,17 @@ def test_more_than_half_of_fsdp_s_exchanges_stayed_exposed() -> None:
     assert exposed.min() > 0.5
 
 
+def test_the_self_test_s_answers_hold_on_the_chips_of_the_table() -> None:
+    wide = rh.work.matmul(16, 8192, 8192, "bf16")
+    ridges = [chip.roofline("bf16").ridge for chip in rh.all_chips() if "bf16" in chip.matrix]
+    assert 2 * wide.intensity < min(ridges)  # also with half of the weights' bytes
+    known = rh.measured.typical(rh.work.matmul(4096, 4096, 4096, "bf16"), "h100")
+    took = known.quantile(0.6)
+    least = rh.chip("h100").roofline("bf16").time(rh.work.matmul(4096, 4096, 4096, "bf16"))
+    assert 0.2 < 1 - least / took < 0.25
+    assert took < 1.05 * known.quantile(0.5)
+
+
 def test_a_long_sequence_wants_balance_and_not_a_ring() -> None:
     """On four H200s, 131,072 tokens: the busiest GPU sets the time, and going round saves none."""
     ways = {step.rung: step.why for step in ladder.committed()["context"].steps}
