@@ -9,20 +9,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from roofline_helpers.common.checks import BadValue, mapping, quantity, single
 from roofline_helpers.common.show import PREFIXES, si
-from roofline_helpers.plot.rooflines import legend_below, name_at_margin, name_bars
+from roofline_helpers.plot.rooflines import name_at_margin
 from roofline_helpers.plot.style import (
     LINES,
     PALETTE,
+    AtDraw,
     as_list,
     axes_for,
+    figure_of,
     grid_behind,
+    lay_out,
     log_scale,
     look_of,
     note,
+    point_of,
+    request_relayout,
     short_number,
+    size_of,
     tint,
 )
 from roofline_helpers.work import Work
@@ -139,12 +146,12 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     ax.set_yticks(range(len(bars)), list(bars))
     ax.set_ylim(len(bars) - 0.45, -0.55)
     ax.set_xlim(0, largest * 1.26)
-    amount_axis(ax, largest, "traffic", "B", ticks=5)
-    name_bars(ax, named, BAR)
-    handles = [swatch(color, tensor) for tensor, color in tints.items()]
-    handles.append(swatch(PALETTE["paper"], "read"))
-    handles.append(swatch(PALETTE["paper"], "written", "////"))
-    legend_below(ax, handles)
+    _label_bytes(ax, largest)
+    _name_pieces(ax, named)
+    handles = [_swatch(color, tensor) for tensor, color in tints.items()]
+    handles.append(_swatch(PALETTE["paper"], "read"))
+    handles.append(_swatch(PALETTE["paper"], "written", "////"))
+    _legend_below(ax, handles)
     return ax
 
 
@@ -174,7 +181,8 @@ def _draw_variant(
         if j and row[j - 1].kernel != kernel:
             edge, gid = [i - 0.42, i + 0.42], f"kernel:{name}:{kernel}"
             ax.plot([end, end], edge, color=PALETTE["ink"], lw=1.6, gid=gid)
-        draw_bar(ax, i, end, end + n, color, hatch, f"bytes:{name}:{tensor}")
+        look = {"facecolor": color, "hatch": hatch, "edgecolor": PALETTE["muted"], "lw": 0.6}
+        ax.barh(i, n, left=end, height=BAR, gid=f"bytes:{name}:{tensor}", **look)
         if tensor in tints:
             named.append((i, end, end + n, tensor))
         end += n
@@ -182,24 +190,60 @@ def _draw_variant(
     return named
 
 
-def draw_bar(
-    ax: Axes, row: int, start: float, end: float, color: Any, hatch: str, gid: str
-) -> None:
-    """Draw one piece of a horizontal bar."""
-    look = {"facecolor": color, "hatch": hatch, "edgecolor": PALETTE["muted"], "lw": 0.6}
-    ax.barh(row, end - start, left=start, height=BAR, gid=gid, **look)
-
-
-def swatch(color: Any, label: str, hatch: str = "") -> Patch:
+def _swatch(color: Any, label: str, hatch: str = "") -> Patch:
     """Return an entry of a legend."""
     return Patch(fc=color, label=label, hatch=hatch, ec=PALETTE["muted"], lw=0.6)
 
 
-def amount_axis(ax: Axes, largest: float, quantity: str, unit: str, *, ticks: int) -> None:
-    """Label the horizontal axis in the prefix that its largest value has."""
+def _label_bytes(ax: Axes, largest: float) -> None:
+    """Label the horizontal axis in the prefix that the largest value has."""
     prefix = si(largest, "").split(" ")[-1]
     ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: short_number(n / PREFIXES[prefix])))
-    ax.xaxis.set_major_locator(MaxNLocator(ticks))
-    ax.set_xlabel(f"{quantity} ({prefix}{unit})")
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.set_xlabel(f"traffic ({prefix}B)")
     grid_behind(ax, "x")
     ax.tick_params(axis="y", length=0)
+
+
+def _name_pieces(ax: Axes, pieces: list[tuple[int, float, float, str]]) -> None:
+    """Write (row, start, end, name) into bars with room, upright if they are too narrow."""
+    back = {"boxstyle": "round,pad=0.15", "fc": PALETTE["paper"], "ec": "none", "alpha": 0.85}
+    look: Any = {"ha": "center", "va": "center", "fontsize": 9, "bbox": back, "gid": "piece"}
+    made = [ax.text((start + end) / 2, row, name, **look) for row, start, end, name in pieces]
+
+    def place(renderer: Any) -> None:
+        fits = []
+        for text, (_, start, end, _) in zip(made, pieces, strict=True):
+            ends = ax.transData.transform([(start, 0), (end, BAR)])
+            room = abs(ends[1] - ends[0]) - 2 * point_of(ax)
+            text.set_visible(True)
+            for angle in (0, 90):
+                text.set_rotation(angle)
+                fit = bool((size_of(text, renderer) < room).all())
+                if fit:
+                    break
+            fits.append(fit)
+        for text, fit in zip(made, fits, strict=True):
+            text.set_visible(fit and sum(fits) > len(fits) / 2)
+
+    AtDraw(ax, place, -5)
+
+
+def _legend_below(ax: Axes, handles: list[Patch]) -> None:
+    """Put a legend below the axis label, with as many columns as the figure is wide."""
+    figure = figure_of(ax)
+    below = ax.transAxes + ScaledTranslation(0, -36 / 72, figure.dpi_scale_trans)
+    for columns in range(min(len(handles), 6), 0, -1):
+        legend = ax.legend(handles=handles, ncols=columns, loc="upper center", frameon=False,
+                           bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0,
+                           handlelength=1.4, columnspacing=1.2)  # fmt: skip
+        legend.set_in_layout(False)
+        lay_out(figure)
+        request_relayout(ax)
+        width = legend.get_window_extent().width
+        if width <= ax.bbox.x1 or columns == 1:
+            break
+    if width > ax.bbox.width:  # let it reach to the left, below the tick labels
+        legend.set_loc("upper right")
+        legend.set_bbox_to_anchor((1, 0), below)
+    legend.set_in_layout(True)

@@ -1,4 +1,4 @@
-"""Rooflines, and the names of their lines, regions and bars."""
+"""Rooflines, and the names of their lines and regions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.transforms import ScaledTranslation
 
@@ -35,7 +34,6 @@ from roofline_helpers.plot.style import (
     has_marker,
     intensity_range,
     labelled_work,
-    lay_out,
     log_axes,
     look_of,
     loose_line,
@@ -53,7 +51,7 @@ from roofline_helpers.plot.style import (
 from roofline_helpers.roofline import NETWORK, Roofline
 from roofline_helpers.work import Work
 
-# --- Labels in fixed places: ceilings, slopes, regions, guides, bars, margin ---------------------
+# --- Labels in fixed places: ceilings, slopes, regions, guides, margin ---------------------
 
 
 def flat_ceiling(ax: Axes, name: str, left: float, right: float, rate: float, gid: str) -> Line2D:
@@ -181,30 +179,6 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
     AtDraw(ax, place, -8)
 
 
-def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: float) -> None:
-    """Write (row, start, end, name) into bars with room, upright if they are too narrow."""
-    back = {"boxstyle": "round,pad=0.15", "fc": PALETTE["paper"], "ec": "none", "alpha": 0.85}
-    look: Any = {"ha": "center", "va": "center", "fontsize": 9, "bbox": back, "gid": "piece"}
-    made = [ax.text((start + end) / 2, row, name, **look) for row, start, end, name in pieces]
-
-    def place(renderer: Any) -> None:
-        fits = []
-        for text, (_, start, end, _) in zip(made, pieces, strict=True):
-            ends = ax.transData.transform([(start, 0), (end, height)])
-            room = abs(ends[1] - ends[0]) - 2 * point_of(ax)
-            text.set_visible(True)
-            for angle in (0, 90):
-                text.set_rotation(angle)
-                fit = bool((size_of(text, renderer) < room).all())
-                if fit:
-                    break
-            fits.append(fit)
-        for text, fit in zip(made, fits, strict=True):
-            text.set_visible(fit and sum(fits) > len(fits) / 2)
-
-    AtDraw(ax, place, -5)
-
-
 def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
     """Name lines at the right of the Axes: (y where the line ends, name, colour).
 
@@ -226,26 +200,6 @@ def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
             path.set_data([right, right + 3 * point, right + 14 * point], [end, end, y])
 
     AtDraw(ax, place, -5)
-
-
-def legend_below(ax: Axes, handles: list[Patch]) -> None:
-    """Put a legend below the axis label, with as many columns as the figure is wide."""
-    figure = figure_of(ax)
-    below = ax.transAxes + ScaledTranslation(0, -36 / 72, figure.dpi_scale_trans)
-    for columns in range(min(len(handles), 6), 0, -1):
-        legend = ax.legend(handles=handles, ncols=columns, loc="upper center", frameon=False,
-                           bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0,
-                           handlelength=1.4, columnspacing=1.2)  # fmt: skip
-        legend.set_in_layout(False)
-        lay_out(figure)
-        request_relayout(ax)
-        width = legend.get_window_extent().width
-        if width <= ax.bbox.x1 or columns == 1:
-            break
-    if width > ax.bbox.width:  # let it reach to the left, below the tick labels
-        legend.set_loc("upper right")
-        legend.set_bbox_to_anchor((1, 0), below)
-    legend.set_in_layout(True)
 
 
 # --- Rooflines -----------------------------------------------------------------------------------
