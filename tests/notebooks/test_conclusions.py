@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import matplotlib.pyplot as plt
 import pytest
 
 import page_board
@@ -87,6 +88,20 @@ def test_a_chapter_needs_only_what_came_before_and_leads_to_what_comes_next(name
     after = re.search(r"^Next: \[.*?\]\((?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)", text, re.MULTILINE)
     assert after
     assert order.index(name) < order.index(after[1])
+
+
+@pytest.mark.parametrize("closed", [notebooks.FOLDS, notebooks.FOLDS - {"hide-input"}])
+@pytest.mark.parametrize("name", CHAPTERS[:4])
+def test_who_types_the_code_in_view_can_run_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, closed: set[str]
+) -> None:
+    """Also with the folded cells, but never with those that the page doesn't have."""
+    monkeypatch.setattr(rh.pages, "question", lambda *_, **__: None)  # it reads IPython's names
+    cells = [cell for cell in notebooks.load(path(name)).cells if cell.cell_type == "code"]
+    typed = [cell.source for cell in cells if not closed & set(cell.metadata.get("tags", []))]
+    with plt.rc_context():
+        exec("\n".join(typed), {})
+        plt.close("all")
 
 
 def test_chapter_1_calculates_by_hand_as_the_chip_s_figures_say() -> None:
