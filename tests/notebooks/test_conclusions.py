@@ -1573,8 +1573,8 @@ def test_fusing_what_fits_gains_by_launches_on_a_gpu_and_hardly_by_bytes_on_a_v5
     assert tiny / long < 0.1
 
 
-def test_at_256_tokens_a_second_matmul_in_the_kernel_saves_little() -> None:
-    """Chapter 5: the GELU is worth fusing, the next matmul isn't: its weights cross anyway."""
+def test_at_256_tokens_fusing_a_gelu_or_a_second_matmul_saves_little() -> None:
+    """Chapter 5: most of what the two matmuls move is weights, which cross in any case."""
     up = rh.work.matmul(256, 16_384, 4096, names=("x", "W", "u"))
     gelu = rh.work.gelu(256 * 16_384, x="u", y="h")
     down = rh.work.matmul(256, 4096, 16_384, names=("h", "V", "y"))
@@ -1587,6 +1587,7 @@ def test_at_256_tokens_a_second_matmul_in_the_kernel_saves_little() -> None:
     assert roof.bound(whole[0]) == "memory"
     assert all(roof.time(kernel) > 10 * chip.floor.value for kernel in epilogue)
     l2 = chip.memory["l2"].bandwidth.value
-    rule = 1 + 2 * gelu.writes["h"] / rh.total(*whole).bytes * roof.bandwidth / l2
-    assert rule == pytest.approx(1.04, abs=0.005)
+    inside = 2 * gelu.writes["h"] / rh.total(*whole).bytes * roof.bandwidth / l2
+    assert 1 + inside == pytest.approx(1.04, abs=0.005)
     assert roof.time(*apart) / roof.time(*epilogue) == pytest.approx(1.06, abs=0.005)
+    assert (1 + 2 * inside) / (1 + inside) == pytest.approx(1.04, abs=0.005)
