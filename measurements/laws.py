@@ -25,8 +25,8 @@ from scipy.spatial import cKDTree
 from measurements import condense
 from roofline.network import collective, topology
 from roofline_helpers.chips import chip
-from roofline_helpers.measured.law import FASTEST, Errors, Law, least_times
-from roofline_helpers.measured.tables import FOLDER, TYPES, count, reduced, table
+from roofline_helpers.measured.laws import FASTEST, Errors, Law, least_times
+from roofline_helpers.measured.tables import FOLDER, TYPES, count, summed_length, table
 from roofline_helpers.work import matmul
 
 # Columns that say which weights a shape has: shapes with the same ones are left out together
@@ -127,7 +127,7 @@ def inputs(rows: pd.DataFrame, family: str, on: str, dtype: str) -> Any:
     job = count(family, rows, dtype)
     zero = np.zeros(len(rows))
     first = least_times(job, chip(on))
-    return np.stack([first[0] + zero, first[1] + zero, reduced(job) + zero])
+    return np.stack([first[0] + zero, first[1] + zero, summed_length(job) + zero])
 
 
 def judged(rows: pd.DataFrame, names: tuple[str, ...]) -> Law | None:

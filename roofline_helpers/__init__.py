@@ -12,7 +12,7 @@
 - `chips`: hardware specifications, each figure with its source (`data/chips.toml`).
 - `plot`: rooflines with kernels on them, fusion, memory levels, traffic.
 - `verdicts`: a bound or a gain, tested against what it assumes.
-- `measured`: records of devices, tables of measured kernels, and the rates of those like yours.
+- `measured`: records of devices, tables of measured kernels, and the times of those like yours.
 - `models`: language models as shapes (`data/models.toml`).
 - `pages`: questions and instruments on the book's pages (`data/questions`).
 - `common`: argument checks, data types, units and tables, reading of records.

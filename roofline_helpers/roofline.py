@@ -385,5 +385,5 @@ class Kernel(Fields):
 
     @property
     def bound(self) -> str | None:
-        """The bound – "memory", "compute" or "network"; None where `limit` is."""
+        """The bound – "memory", "compute", "network" or "latency"; None where `limit` is."""
         return None if self.roof is None else self.roof.bound(self.work)

@@ -259,15 +259,15 @@ LAWS = [
 def _laws() -> str:
     """Return the laws' errors by family: of each chip's, the middle one."""
 
-    def middle(found: Sequence[measured.law.Law], which: str, name: str) -> str:
+    def middle(found: Sequence[measured.laws.Law], which: str, name: str) -> str:
         errors = [getattr(law, which) for law in found if getattr(law, which)]
         return f"{median(getattr(error, name) for error in errors):.0%}" if errors else "–"
 
-    rows, every = [], measured.law.every_law()
+    rows, every = [], measured.laws.every_law()
     for family, dtype in LAWS:
         own = [law for law in every if (law.family, law.dtype) == (family, dtype)]
-        best = [law for law in own if law.library == measured.law.FASTEST]
-        known = [law for law in own if law.library != measured.law.FASTEST]
+        best = [law for law in own if law.library == measured.laws.FASTEST]
+        known = [law for law in own if law.library != measured.laws.FASTEST]
         row = [middle(best, "law", name) for name in ("median", "p90")]
         row += [middle(best, which, "median") for which in ("roof", "nearest", "unseen")]
         title = f"{family.replace('_', ' ')}, {dtype}"

@@ -15,7 +15,7 @@ from roofline.terminal import Grid
 from roofline.xla.kernel import function_of, main_dtype
 from roofline_helpers.common.checks import BadValue, UnknownName
 from roofline_helpers.common.show import cell, shortened, si, significant
-from roofline_helpers.measured.law import NoData
+from roofline_helpers.measured import NoData
 from roofline_helpers.measured.typical import NEAR, typical
 from roofline_helpers.work import matmul
 

@@ -18,7 +18,7 @@ from roofline.serving.steps import StepKernel
 from roofline_helpers import work
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.show import si, significant
-from roofline_helpers.measured import laws
+from roofline_helpers.measured import law
 from roofline_helpers.measured.tables import group
 from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.pages.element import Element, fragment
@@ -97,7 +97,7 @@ def memory_wall() -> Element:
         "You have a week to tune one of the two kernels. The shape, the data type and the chip "
         "stay the same. Commit to an answer; the roofline opens after that.",
     ]
-    usual = laws("matmul", "h100", "bf16").seconds(tunable.work)
+    usual = law("matmul", "h100", "bf16").seconds(tunable.work)
     predict = question("lab-memory-wall", slow=slow, tunable=tunable, roof=roof, usual=usual)
     measured = _times()
     data = {

@@ -12,7 +12,7 @@ from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import UnknownName
 from roofline_helpers.common.show import si
-from roofline_helpers.measured.law import Law, laws_of
+from roofline_helpers.measured.laws import Law, laws_of
 from roofline_helpers.measured.tables import group
 
 Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"

@@ -38,8 +38,7 @@ from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import Facts, si
-from roofline_helpers.measured.law import Law
-from roofline_helpers.measured.typical import law_of
+from roofline_helpers.measured.laws import Law, law_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.verdicts import Scenario
@@ -395,7 +394,7 @@ def step(
         Whether to use measured ceilings of the chip instead of published ones.
     law : bool
         Whether matmuls, attention and all-reduces take the laws of measured kernels
-        (`roofline_helpers.measured.laws`), on GPUs that have them. A long prefill runs at a lower
+        (`roofline_helpers.measured.law`), on GPUs that have them. A long prefill runs at a lower
         clock than those kernels did.
     floor : bool
         Whether each launch costs at least the chip's floor, if it is known.

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from roofline.network.measured import SAME_GPU
 from roofline.training import mixture
 from roofline.training.setting import TrainingSetting
-from roofline_helpers import work
+from roofline_helpers import measured, work
 from roofline_helpers.chips import Chip
-from roofline_helpers.measured import laws
-from roofline_helpers.measured.law import Law, least_times
-from roofline_helpers.measured.tables import reduced
-from roofline_helpers.measured.typical import dtype_in_tables, law_of
+from roofline_helpers.measured.laws import Law, law_of, least_times
+from roofline_helpers.measured.tables import dtype_in_tables, summed_length
 from roofline_helpers.work import Work
 
 
@@ -85,13 +83,15 @@ def _per_flop_of_experts(setting: TrainingSetting, rows: int) -> float:
         local_experts=experts.count // spread,
     )
     types = ("fp8", "fp8 in blocks") if setting.dtype == "fp8" else (dtype_in_tables(job),)
-    return min(_per_flop(job, chip, laws(job.kind, _measured(chip), dtype)) for dtype in types)
+    return min(
+        _per_flop(job, chip, measured.law(job.kind, _measured(chip), dtype)) for dtype in types
+    )
 
 
 def _per_flop(job: Work, chip: Chip, law: Law | None = None) -> float:
     law = law or law_of(job, _measured(chip))
     assert law is not None
-    return float(law.time(*least_times(job, chip), reduced(job)) / job.matrix_flops)
+    return float(law.time(*least_times(job, chip), summed_length(job)) / job.matrix_flops)
 
 
 def _measured(chip: Chip) -> str:

@@ -361,7 +361,7 @@ def step(
         computed for both.
     law : bool
         Whether matmuls, and exchanges within a host, take the laws of measured kernels
-        (`roofline_helpers.measured.laws`), on GPUs that have them. `least_seconds` doesn't change.
+        (`roofline_helpers.measured.law`), on GPUs that have them. `least_seconds` doesn't change.
 
     Raises
     ------

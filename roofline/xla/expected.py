@@ -18,9 +18,8 @@ from roofline.xla.targets import assumed_vector_peak, clock_of
 from roofline_helpers import chips
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.show import Fields, si
-from roofline_helpers.measured.law import Law, least_times
+from roofline_helpers.measured.laws import Law, law_of, least_times
 from roofline_helpers.measured.tables import count, group
-from roofline_helpers.measured.typical import law_of
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.work import flash_attention, matmul
 
@@ -195,9 +194,9 @@ def at_best(law: Law) -> Law:
 
     Examples
     --------
-    >>> from roofline_helpers.measured import laws
-    >>> law = laws("matmul", "h200", "bf16")
-    >>> round(law.compute, 2), round(at_best(law).compute, 2)
+    >>> from roofline_helpers.measured import law
+    >>> fitted = law("matmul", "h200", "bf16")
+    >>> round(fitted.compute, 2), round(at_best(fitted).compute, 2)
     (0.8, 0.86)
     """
     rows = group(law.family, law.chip, law.dtype)

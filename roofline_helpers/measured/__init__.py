@@ -1,15 +1,16 @@
 """Measured kernels: records of whole devices, and tables of GPU kernels with laws fitted to them.
 
-`device_records` are measurements of one device each, made by `roofline.measure`: its ceilings, and
-kernels with their counts. `table` has the kernels that others measured on GPUs, `laws` the time
-models fitted to them, and `typical` the rates of those like yours.
+`device_records` are measurements of one device each, its ceilings and kernels with their counts;
+`measurements/README.md` names the scripts that made them. `table` has the kernels that others
+measured on GPUs, `law` the time model fitted to a family of them, and `typical` the times of those
+like yours.
 """
 
 from __future__ import annotations
 
-from roofline_helpers.measured.law import NoData, laws, laws_of
+from roofline_helpers.measured.laws import law, laws_of
 from roofline_helpers.measured.record import Record, Sample, Timing, device_records, load
-from roofline_helpers.measured.tables import families, table
+from roofline_helpers.measured.tables import NoData, families, table
 from roofline_helpers.measured.typical import typical
 
 __all__ = [
@@ -20,7 +21,7 @@ __all__ = [
     "load",
     "table",
     "families",
-    "laws",
+    "law",
     "laws_of",
     "typical",
     "NoData",

@@ -302,14 +302,17 @@ class Record:
         UnknownName
             No such group in this record.
         """
-        group = name_of(
-            "group of samples", group, list(dict.fromkeys(s.group for s in self.samples))
-        )
         return tuple(
             sample
-            for sample in self.samples
-            if sample.group == group and sample.passes and source in (None, sample.source)
+            for sample in self._of_group(group)
+            if sample.passes and source in (None, sample.source)
         )
+
+    def _of_group(self, group: str) -> tuple[Sample, ...]:
+        """Return a group's samples, also those that could not be measured."""
+        groups = dict.fromkeys(sample.group for sample in self.samples)
+        wanted = name_of("group of samples", group, list(groups))
+        return tuple(sample for sample in self.samples if sample.group == wanted)
 
     @property
     def bandwidth(self) -> float:
@@ -377,10 +380,7 @@ class Record:
         UnknownName, BadType
             No such group; nothing to show.
         """
-        chosen = self.samples
-        if group is not None:
-            self.group(group)
-            chosen = tuple(sample for sample in self.samples if sample.group == group)
+        chosen = self.samples if group is None else self._of_group(group)
         between = any(sample.network for sample in chosen)
         return table(sample._cells(between) for sample in chosen)
 

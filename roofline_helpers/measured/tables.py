@@ -8,11 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roofline_helpers.common.checks import name_of
+from roofline_helpers.common.checks import RooflineError, name_of
 from roofline_helpers.work import Work, flash_attention, grouped_matmul, latent_attention, matmul
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class NoData(RooflineError, LookupError):
+    """Too few similar kernels were measured.
+
+    Examples
+    --------
+    >>> from roofline_helpers import typical, work
+    >>> typical(work.layernorm(4096, 4096), "h100")
+    Traceback (most recent call last):
+        ...
+    roofline_helpers.measured.tables.NoData: no kernels like 'layernorm' were measured. ...
+    """
 
 
 # --- FLOPs and bytes of the measured kernels, by the same counts as any other kernel's -----------
@@ -30,6 +43,19 @@ TYPES = {
     "mxfp4 weights, mxfp8": ("mxfp8", "mxfp4"),
     "bf16, fp8 cache": ("bf16", "fp8"),
 }
+
+
+def dtype_in_tables(job: Work) -> str:
+    """Return the tables' name of a kernel's type; raise NoData if they don't have it."""
+    if job.kind == "matmul" and job.dtype in ("bf16", "fp16"):
+        bits = job.dims["weight_bits"]
+        return {16: "bf16", 8: "int8 weights", 4: "int4 weights"}.get(int(bits), "bf16")
+    if job.dtype in ("bf16", "fp16") and job.dims.get("kv_bits") == 8:
+        return "bf16, fp8 cache"
+    named = {"fp16": "bf16", "mxfp8": "fp8 in blocks", "fp4": "nvfp4"}.get(job.dtype, job.dtype)
+    if named not in TYPES:
+        raise NoData(f"no measured kernels in {job.dtype}. Allowed: {'; '.join(TYPES)}")
+    return named
 
 
 def count(family: str, rows: Any, dtype: str) -> Work:
@@ -55,7 +81,7 @@ def count(family: str, rows: Any, dtype: str) -> Work:
     return grouped_matmul(**sizes, dtype=a, local_experts=s["local_experts"], weights=weights)
 
 
-def reduced(job: Work) -> Any:
+def summed_length(job: Work) -> Any:
     """Return the length that one output of a kernel is summed over, in elements."""
     named = {"matmul": "k", "grouped_matmul": "hidden"}.get(job.kind, "kv_len")
     return np.asarray(job.dims.get(named, 0), dtype=float)

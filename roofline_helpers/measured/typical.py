@@ -1,4 +1,4 @@
-"""The rates that kernels of the same kind and about the same size reach on a GPU."""
+"""The times that kernels of the same kind and about the same size take on a GPU."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadValue, UnknownName, single
+from roofline_helpers.common.checks import BadValue, single
 from roofline_helpers.common.show import si
-from roofline_helpers.measured.law import Law, NoData, laws, least_times
+from roofline_helpers.measured.laws import Law, law, least_times
 from roofline_helpers.measured.record import device_records
-from roofline_helpers.measured.tables import TYPES, count, group, reduced
+from roofline_helpers.measured.tables import NoData, count, dtype_in_tables, group, summed_length
 from roofline_helpers.work import Work
 
 NEAR = {"matmul": 1.5}
@@ -53,9 +53,11 @@ class Typical:
     times : array of float
         Scaled seconds of each neighbour, in ascending order.
     roof : float
-        This kernel's time by the published roof, seconds, with all operands from memory. It is no
-        bound for a kernel whose operands the L2 holds: of the measured matmuls, on an L40S one in
-        five in bf16 is faster, nearly all of them such kernels.
+        This kernel's time by the published roof, seconds, with all operands from memory and all
+        FLOPs over the matrix unit's peak (`least_times`): for a causal `flash_attention` on an H100
+        1 to 2% above `Roofline.time`. It is no bound for a kernel whose operands the L2 holds: of
+        the measured matmuls, on an L40S one in five in bf16 is faster, nearly all of them such
+        kernels.
     why : str
         How neighbours were chosen.
 
@@ -117,19 +119,6 @@ class Typical:
         )
 
 
-def dtype_in_tables(job: Work) -> str:
-    """Return the tables' name of a kernel's type; raise NoData if they don't have it."""
-    if job.kind == "matmul" and job.dtype in ("bf16", "fp16"):
-        bits = job.dims["weight_bits"]
-        return {16: "bf16", 8: "int8 weights", 4: "int4 weights"}.get(int(bits), "bf16")
-    if job.dtype in ("bf16", "fp16") and job.dims.get("kv_bits") == 8:
-        return "bf16, fp8 cache"
-    named = {"fp16": "bf16", "mxfp8": "fp8 in blocks", "fp4": "nvfp4"}.get(job.dtype, job.dtype)
-    if named not in TYPES:
-        raise NoData(f"no measured kernels in {job.dtype}. Allowed: {'; '.join(TYPES)}")
-    return named
-
-
 def typical(job: Work, chip: str | Chip) -> Typical:
     """Return the times of measured kernels like this one on a GPU.
 
@@ -177,16 +166,16 @@ def typical(job: Work, chip: str | Chip) -> Typical:
     """
     if not isinstance(job, Work):
         raise BadValue(f"a kernel must be a Work, got {job!r}")
-    on = chip_of(chip)
+    chip = chip_of(chip)
     if job.kind in STREAMS:
-        return _stream(job, on)
+        return _stream(job, chip)
     if job.kind not in SIZES:
         kinds = "matmul, flash_attention (decode or causal), latent_attention, grouped_matmul"
         raise NoData(
             f"no kernels like {job.name!r} were measured. Measured: {kinds}, {', '.join(STREAMS)}"
         )
-    law = laws(job.kind, on, dtype_in_tables(job))
-    rows = group(job.kind, on.key, law.dtype)
+    fitted = law(job.kind, chip, dtype_in_tables(job))
+    rows = group(job.kind, chip.key, fitted.dtype)
     sides = {name: single(name, job.dims[name]) for name in SIZES[job.kind]}
     factor = NEAR.get(job.kind, OTHERWISE)
     like = np.arange(len(rows["seconds"]))
@@ -197,28 +186,28 @@ def typical(job: Work, chip: str | Chip) -> Typical:
     if len(like) < FEWEST:
         few = f"only {len(like)}" if len(like) else "no"
         raise NoData(
-            f"{few} measured kernels are like this one ({shape}, {law.dtype} on "
-            f"{on.name}); at least {FEWEST} are needed"
+            f"{few} measured kernels are like this one ({shape}, {fitted.dtype} on "
+            f"{chip.name}); at least {FEWEST} are needed"
         )
-    times = _over_law(law)[like] * law.seconds(job)
+    times = _over_law(fitted)[like] * fitted.seconds(job)
     why = (
-        f"{job.name} in {law.dtype} on {on.name}, each of {shape} within a factor of {factor:g}; "
-        "of up to three libraries the fastest for each shape; a benchmark's grid of shapes, whose "
-        "small activations often come from a cache"
+        f"{job.name} in {fitted.dtype} on {chip.name}, each of {shape} within a factor of "
+        f"{factor:g}; of up to three libraries the fastest for each shape; a benchmark's grid of "
+        "shapes, whose small activations often come from a cache"
     )
-    return Typical(np.sort(times), float(max(least_times(job, on))), why)
+    return Typical(np.sort(times), float(max(least_times(job, chip))), why)
 
 
-def _stream(job: Work, on: Chip) -> Typical:
+def _stream(job: Work, chip: Chip) -> Typical:
     """Return the times of a kernel without a matmul, as XLA's and PyTorch's were measured."""
     name, size = STREAMS[job.kind], single("bytes", job.bytes)
     columns = job.dims.get("columns", COLUMNS)
     curves = _curves(name, job.dtype)
-    sizes = [n for curve in curves.get(on.key, {}).values() for n, _ in curve]
+    sizes = [n for curve in curves.get(chip.key, {}).values() for n, _ in curve]
     kernels = f"kernels like {job.name!r} in {job.dtype}"
     if not sizes:
         known = ", ".join(sorted(curves)) or "none in this type"
-        raise NoData(f"no {kernels} were measured on {on.name}. Measured: {known}")
+        raise NoData(f"no {kernels} were measured on {chip.name}. Measured: {known}")
     if job.passes:
         raise NoData(f"{kernels} were measured reading each operand once")
     if not COLUMNS / OTHERWISE <= columns <= COLUMNS * OTHERWISE:
@@ -227,13 +216,13 @@ def _stream(job: Work, on: Chip) -> Typical:
         span = f"{si(min(sizes), 'B')} to {si(max(sizes), 'B')}"
         raise NoData(f"{kernels} were measured from {span}, not at {si(size, 'B')}")
     times = {}
-    for how, curve in curves[on.key].items():
+    for how, curve in curves[chip.key].items():
         n, seconds = np.log(curve).T
         times[how] = float(np.exp(np.interp(np.log(size), n, seconds)))
     listed = ", ".join(f"{source} {how} {si(t, 's')}" for (source, how), t in times.items())
-    why = f"{name} in {job.dtype} on {on.name} at these bytes, between measured sizes: {listed}"
+    why = f"{name} in {job.dtype} on {chip.name} at these bytes, between measured sizes: {listed}"
     cold = [t for (_, how), t in times.items() if how == "cold"]
-    return Typical(np.sort(cold), float(max(least_times(job, on))), why)
+    return Typical(np.sort(cold), float(max(least_times(job, chip))), why)
 
 
 @functools.cache
@@ -245,32 +234,18 @@ def _curves(name: str, dtype: str) -> dict[str, dict[tuple[str, str], list[tuple
     curves: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
     for chip, record in device_records("timed").items():
         for sample in record.samples:
-            group, _, how = sample.group.partition(", ")
+            cases, _, how = sample.group.partition(", ")
             kind = sample.name.rsplit(" ", 3)[0]
-            if group == "small kernels" and (kind, sample.dtype) == (name, dtype):
+            if cases == "small kernels" and (kind, sample.dtype) == (name, dtype):
                 point = sample.bytes, sample.seconds
                 curves.setdefault(chip, {}).setdefault((sample.source, how), []).append(point)
     return curves
 
 
-def law_of(job: Work, chip: str | Chip) -> Law | None:
-    """Return the law of kernels like one; None where none was fitted.
-
-    Examples
-    --------
-    >>> from roofline_helpers.work import matmul
-    >>> law_of(matmul(64, 4096, 4096), "h200").family, law_of(matmul(64, 4096, 4096), "v6e")
-    ('matmul', None)
-    """
-    try:
-        return laws(job.kind, chip, dtype_in_tables(job))
-    except (NoData, UnknownName):
-        return None
-
-
 @functools.cache
-def _over_law(law: Law) -> Any:
+def _over_law(fitted: Law) -> Any:
     """Return the measured time of each kernel of a law's group over the time by the law."""
-    rows = group(law.family, law.chip, law.dtype)
-    job = count(law.family, rows, law.dtype)
-    return rows["seconds"] / law.time(*least_times(job, chip_of(law.chip)), reduced(job))
+    rows = group(fitted.family, fitted.chip, fitted.dtype)
+    job = count(fitted.family, rows, fitted.dtype)
+    seconds = fitted.time(*least_times(job, chip_of(fitted.chip)), summed_length(job))
+    return rows["seconds"] / seconds

@@ -49,7 +49,9 @@ class Work(Facts):
     others : mapping of str to number
         Bytes across other boundaries: an on-chip level, or "network".
     kind : str
-        Family of measured kernels that this one belongs to, for `typical`; empty if none.
+        Operation, of attention with its phase: the name under which `typical` and laws look for
+        measured kernels. Of "relu", "swiglu", "layernorm" there are none. Empty for kernels that
+        have no such name: dropout, batched matmuls, fused kernels, …
     dims : mapping of str to number
         Sizes as the family names them: ``{"m": 256, "n": 4096, "k": 4096}``.
 

@@ -51,7 +51,7 @@ def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
     assert card(host, "verdict") == f"{verdict.word}-bound"
     low, high = (si(end, "s") for end in verdict.seconds)
     assert card(host, "least time") == f"{low} to {high}"
-    law = rh.measured.laws("matmul", "h100", "bf16")
+    law = rh.measured.law("matmul", "h100", "bf16")
     assert card(host, "measured kernels") == (
         f"about {si(law.seconds(rh.work.matmul(512, 8192, 8192)), 's')}"
     )

@@ -1271,7 +1271,7 @@ def test_what_ten_measured_rows_are_said_to_gain() -> None:
     square = rh.typical(rh.work.matmul(4096, 4096, 4096), "h100")
     assert square.rank(shape("h100", *[4096] * 3)) > 0.8
     small = rh.work.matmul(1024, 1024, 1024)
-    law = rh.measured.laws("matmul", "h100", "bf16")
+    law = rh.measured.law("matmul", "h100", "bf16")
     assert law.seconds(small) == pytest.approx(shape("h100", 1024, 1024, 1024), rel=0.05)
     assert 0.4 < law.start / law.seconds(small) < 0.5
 

@@ -311,7 +311,7 @@ def test_others_measured_kernels_are_those_of_the_tables() -> None:
         if figure["source"] != "aiconfigurator":
             continue
         if path == "floor":
-            expected = rh.measured.laws("matmul", key, "bf16").start
+            expected = rh.measured.law("matmul", key, "bf16").start
         else:
             mine = rows[rows["chip"] == key]
             read = path == "reached.streams.read"

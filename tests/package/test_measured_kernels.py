@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ import roofline
 import roofline_helpers as rh
 from roofline.network.measured import by_law as by_law_of
 from roofline_helpers import measured
-from roofline_helpers.measured.law import NoData, least_times
-from roofline_helpers.measured.tables import TYPES, count, reduced
-from roofline_helpers.measured.typical import SIZES
+from roofline_helpers.measured.laws import least_times
+from roofline_helpers.measured.tables import TYPES, NoData, count, summed_length
+from roofline_helpers.measured.typical import SIZES, STREAMS, Typical
 
 MATMUL = rh.work.matmul(4096, 8192, 8192)
 
@@ -42,11 +43,11 @@ def test_no_measured_kernel_beats_the_memory(family: str) -> None:
     [("matmul", "h100", "bf16"), ("matmul", "b200", "nvfp4"), ("decode_attention", "h200", "bf16")],
 )
 def test_a_law_errs_as_it_says_and_less_than_the_roof(family: str, chip: str, dtype: str) -> None:
-    law = measured.laws(family, chip, dtype)
+    law = measured.law(family, chip, dtype)
     rows = measured.table(family)
     rows = rows[(rows["chip"] == law.chip) & (rows["dtype"] == dtype)]
     job = count(family, rows, dtype)
-    predicted = law.time(*least_times(job, rh.chip(chip)), reduced(job))
+    predicted = law.time(*least_times(job, rh.chip(chip)), summed_length(job))
     off = np.median(np.abs(predicted / rows["seconds"] - 1))
     assert len(rows) == law.shapes + law.left_out
     assert off == pytest.approx(law.law.median, rel=0.25)
@@ -155,6 +156,27 @@ def test_it_refuses_what_it_cannot_know(call: Any, error: type[Exception], parts
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
 
 
+def test_the_docs_name_the_kinds_that_nobody_measured() -> None:
+    shapes = {"layernorm": (8, 64), "reduction": (8, 64), "rmsnorm": (8, 64), "softmax": (8, 64)}
+    names = ("relu", "gelu", "swiglu", "add", "dropout", *shapes)
+    jobs = [getattr(rh.work, name)(*shapes.get(name, (64,))) for name in names]
+    jobs += [MATMUL, rh.work.matmul(8, 8, 8, batch=2), rh.work.grouped_matmul(8, 8, 8, 8, 2)]
+    unmeasured = {job.kind for job in jobs} - {*SIZES, *STREAMS, ""}
+    described = (rh.Work.__doc__ or "").split("kind : str")[1].split("dims :")[0]
+    assert {*re.findall('"([a-z_]+)"', described)} == unmeasured
+    assert [job.name for job in jobs if not job.kind] == ["dropout", "matmul"]
+
+
+@pytest.mark.parametrize(("head", "above"), [(64, 0.0234), (128, 0.0117)])
+def test_typical_and_law_take_all_flops_over_the_matrix_peak(head: int, above: float) -> None:
+    job = rh.work.flash_attention(8, 4096, 4096, 32, head, 8, causal=True)
+    roof = rh.chip("h100").roofline(job.dtype)
+    assert rh.typical(job, "h100").roof / roof.time(job) - 1 == pytest.approx(above, abs=1e-4)
+    assert job.flops / job.matrix_flops - 1 == pytest.approx(above, abs=1e-4)
+    for described in (least_times, Typical):
+        assert "FLOPs over the matrix unit's peak" in " ".join((described.__doc__ or "").split())
+
+
 WIRED = ("a100-80gb", "h100", "h200", "b200", "b300", "gb200")
 OPS = {
     "all-gather": "all_gather",
@@ -182,7 +204,7 @@ def by_table(kind: str, chip: str) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("chip", WIRED)
 def test_collectives_take_what_their_law_says(kind: str, chip: str) -> None:
     """On messages that were left out, and nearer than the network model, except where it says."""
-    law = measured.laws(kind, chip, "fp16")
+    law = measured.law(kind, chip, "fp16")
     seconds, by_law, by_network = by_table(kind, chip)
     off, other = (np.abs(predicted / seconds - 1) for predicted in (by_law, by_network))
     assert np.median(off) < max(1.5 * law.law.median, 0.1)

@@ -61,6 +61,13 @@ def test_committed_records_can_be_read() -> None:
         assert [sample.name for sample in kept.samples if not sample.passes] == []
 
 
+def test_a_group_may_be_spelled_otherwise_in_a_table_too() -> None:
+    h200 = measured.device_records()["h200"]
+    assert len(h200.group("Memory")) == len(h200.group("memory")) > 0
+    assert h200.table("Memory").equals(h200.table("memory"))
+    assert len(h200.table("memory")) == sum(s.group == "memory" for s in h200.samples)
+
+
 def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     h100 = measured.device_records()["h100"]
     assert measure.same_device(replace(MADE, device=h100.device)) == h100

@@ -61,7 +61,7 @@ def test_the_story_of_the_memory_wall_is_measured() -> None:
         for m in (1, 8, 64, 4096)
     )
     assert left[0] < 1.3 < 2 < left[1]  # the answer: B, although A is at the smaller MFU
-    assert seconds / 1.2 < rh.measured.laws("matmul", "h100", "bf16").seconds(job) < seconds
+    assert seconds / 1.2 < rh.measured.law("matmul", "h100", "bf16").seconds(job) < seconds
 
 
 def test_the_wall_s_tasks_are_answered_by_measured_kernels() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofline_helpers import Roofline, Work
-from roofline_helpers.roofline import Kernel
+from roofline_helpers.roofline import FLOOR, NETWORK, UNITS, Kernel, bound_of
 
 ROOF = Roofline(peak=1000.0, levels={"hbm": 10.0, "vmem": 100.0}, vector=50.0, network=2.0)
 
@@ -15,3 +15,11 @@ def test_seconds_are_those_of_all_launches() -> None:
     assert kernel.roof_seconds == 5 * ROOF.time(job) == 20.0
     assert (kernel.limit, kernel.bound) == ("hbm", "memory")
     assert Kernel(job, ROOF).roof_seconds == ROOF.time(job)
+
+
+def test_the_bound_names_every_value_that_it_can_have() -> None:
+    tiny = Kernel(Work("copy", {"x": 8}, {"y": 8}), Roofline(1e12, 1e12, floor=1e-6))
+    assert tiny.bound == "latency"
+    words = {bound_of(limit) for limit in (*UNITS, "hbm", NETWORK, FLOOR)}
+    documented = Kernel.bound.__doc__ or ""
+    assert {word for word in words if f'"{word}"' in documented} == words

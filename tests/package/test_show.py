@@ -116,7 +116,7 @@ def test_every_result_prints_in_a_line_or_two():
         published,
         published.reached.setting,
         models.model("mixtral-8x7b"),
-        measured.laws("matmul", "h100", "bf16"),
+        measured.law("matmul", "h100", "bf16"),
     ]
     assert max(map(len, map(repr, results))) <= 200
 

@@ -435,12 +435,12 @@ def on_gpus(mesh: dict[str, int], **options: Any) -> TrainingStep:
 def test_products_take_what_their_laws_say() -> None:
     step = on_gpus({"fsdp": 8}, law=True)
     rows = 128 * 8192 // 8
-    law = rh.measured.laws("matmul", "h100", "bf16")
+    law = rh.measured.law("matmul", "h100", "bf16")
     sides = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]
     forward = sum(law.seconds(rh.work.matmul(rows, n, k)) for n, k in sides) * 32
     forward += law.seconds(rh.work.matmul(rows, 128256, 4096))
     job = rh.work.flash_attention(16, 8192, 8192, 32, 128, 8, causal=True)
-    attention = rh.measured.laws("prefill_attention", "h100", "bf16").seconds(job) * 32
+    attention = rh.measured.law("prefill_attention", "h100", "bf16").seconds(job) * 32
     assert step.compute == approx(3 * forward + 3.5 * attention, rel=1e-3)
     recomputed = on_gpus({"fsdp": 8}, law=True, recompute="attention")
     assert recomputed.compute - step.compute == approx(attention, rel=1e-6)
