@@ -263,7 +263,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _predict(options: argparse.Namespace) -> int:
     from roofline.validation import predict
-    from roofline_helpers.common.show import reading
+    from roofline_helpers.common.show import readable
 
     found = predict(options.file)
     refused = found["refused"].dropna()
@@ -273,7 +273,7 @@ def _predict(options: argparse.Namespace) -> int:
 
     types = found.pop("types").dropna()
     found["error, %"] = 100 * found.pop("error").astype(float)
-    print(reading(found.drop(columns="refused").rename_axis("step")).to_string())
+    print(readable(found.drop(columns="refused").rename_axis("step")).to_string())
     print("low to high: where eight of ten published steps of that kind would lie")
     print("by: laws of measured kernels, or the roof at reached ceilings")
     for row, said in types.items():

@@ -7,15 +7,18 @@
 (313, 200, 'memory')
 
 - `work`: FLOPs, bytes and intensity of a matmul, of elementwise operations, of a LayerNorm, of
-  attention, and of kernels fused from them.
-- `roofline`: the attainable rate, min(peak, bandwidth · intensity), the bound and the least time.
+  attention, and of kernels fused from them. A `Work` is such a count.
+- `roofline`: the attainable rate, min(peak, bandwidth · intensity), the bound and the least time. A
+  `Kernel` is a work on a roof, launched once or more.
 - `chips`: hardware specifications, each figure with its source (`data/chips.toml`).
 - `plot`: rooflines with kernels on them, fusion, memory levels, traffic.
 - `verdicts`: a bound or a gain, tested against what it assumes.
 - `measured`: records of devices, tables of measured kernels, and the times of those like yours.
 - `models`: language models as shapes (`data/models.toml`).
 - `pages`: questions and instruments on the book's pages (`data/questions`).
-- `common`: argument checks, data types, units and tables, reading of records.
+
+`common` has the argument checks, data types, units and tables of all of these, and the reading of
+records: look it up when you meet a name from it.
 
 What reads compilers, devices and whole systems is the package `roofline`, built on this one.
 """

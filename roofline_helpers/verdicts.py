@@ -105,7 +105,6 @@ class _Results:
 
     name: str
     chip: Chip
-    floor: float
     found: dict[Scenario, Any]
 
     @staticmethod
@@ -260,7 +259,7 @@ def verdict(
     for case in _cases(program, device):
         kernels = _kernels(program, device, case)
         found[case] = Found(_busiest(kernels), _seconds(kernels))
-    return Verdict(name or _name(program), device, floor_of(device), found)
+    return Verdict(name or _name(program), device, found)
 
 
 def gain(
@@ -299,7 +298,7 @@ def gain(
     for case in dict.fromkeys(case for run in runs for case in _cases(*run)):
         slow, fast = (_seconds(_kernels(*run, case)) for run in runs)
         found[case] = slow / fast
-    return Gain(name, devices[0], floor_of(devices[0]), found)
+    return Gain(name, devices[0], found)
 
 
 def _chip_for(program: Program, chip: Any) -> Chip:

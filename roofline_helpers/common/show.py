@@ -129,10 +129,10 @@ def table(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     rows = list(rows) if isinstance(rows, Iterable) else []
     if not rows or not all(isinstance(row, Mapping) and row for row in rows):
         raise BadType(f"rows must be one or more mappings of column to value, got {shown(rows)}")
-    return reading(pandas.DataFrame(rows, dtype=object))
+    return readable(pandas.DataFrame(rows, dtype=object))
 
 
-def reading(frame: pandas.DataFrame) -> pandas.DataFrame:
+def readable(frame: pandas.DataFrame) -> pandas.DataFrame:
     """Return a table's copy for reading, every cell a text as `table` says.
 
     Where its index only counts the rows, and has no name, its first column names them instead.
@@ -140,7 +140,7 @@ def reading(frame: pandas.DataFrame) -> pandas.DataFrame:
     Examples
     --------
     >>> import pandas
-    >>> reading(pandas.DataFrame({"N": [64, 2048], "FLOP/byte": [64 / 3, 2048 / 3]}))
+    >>> readable(pandas.DataFrame({"N": [64, 2048], "FLOP/byte": [64 / 3, 2048 / 3]}))
     N     FLOP/byte
     64         21.3
     2,048       683
@@ -159,11 +159,11 @@ def reading(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def table_html(frame: pandas.DataFrame) -> str:
-    """Return a table as HTML: formatted as `reading` does, without any style of its own."""
+    """Return a table as HTML: formatted as `readable` does, without any style of its own."""
     import pandas
 
     with pandas.option_context("display.max_colwidth", None):  # or it cuts texts at 50
-        text = reading(frame).to_html(border=0).replace(' style="text-align: right;"', "")
+        text = readable(frame).to_html(border=0).replace(' style="text-align: right;"', "")
     return f"<div>{text}</div>"
 
 
@@ -270,14 +270,14 @@ def span(value: Any, text: Callable[[float], str]) -> str:
 
 
 def use_tables() -> None:
-    """Show every table of pandas as `reading` formats it, in notebooks from now on."""
+    """Show every table of pandas as `readable` formats it, in notebooks from now on."""
     import pandas
     from IPython import get_ipython
 
     formatters = get_ipython().display_formatter.formatters
     formatters["text/html"].for_type(pandas.DataFrame, table_html)
     formatters["text/plain"].for_type(
-        pandas.DataFrame, lambda frame, printer, cycle: printer.text(reading(frame).to_string())
+        pandas.DataFrame, lambda frame, printer, cycle: printer.text(readable(frame).to_string())
     )
 
 

@@ -1,7 +1,8 @@
 """Questions and instruments on the book's pages.
 
 A question is data, one file per chapter in `data/questions`; its cell passes the numbers.
-`questions` builds it, `judge` checks a number. `instruments` are figures with fields: a chip, a
+`questions` builds it, `judge` has the margin of a right number and the texts for wrong ones; the
+page's script, `assets/core.js`, judges by them. `instruments` are figures with fields: a chip, a
 kernel's shape. Both are an `element`, the output of a cell, which runs the scripts in `assets`.
 """
 

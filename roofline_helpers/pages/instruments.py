@@ -44,7 +44,7 @@ def _chip_data(chip: Chip) -> dict[str, Any]:
     def plain(figures: Mapping[str, Figure]) -> dict[str, float]:
         return {name: figure.value for name, figure in figures.items()}
 
-    fastest = chip.reached.stream()
+    stream = chip.reached.stream()
     return {
         **{name: getattr(chip, name) for name in ("key", "name", "kind", "half")},
         "matrix": plain(chip.matrix),
@@ -56,7 +56,7 @@ def _chip_data(chip: Chip) -> dict[str, Any]:
         "reached": {
             "matrix": plain(chip.reached.matrix),
             "vector": plain(chip.reached.vector),
-            "bandwidth": fastest and fastest.value,
+            "bandwidth": stream and stream.value,
         },
     }
 

@@ -1,4 +1,7 @@
-"""Is a number right, and if not, what is the likely mistake? The page's script uses this too."""
+"""What a number is judged by: the margin of a right one, the likely mistakes of a wrong one.
+
+The page's script judges (`assets/core.js`): `element` gives it these texts, `questions` the margin.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,7 @@ SLIPS: tuple[tuple[str, float, float, str], ...] = (
     ("percent", (1 - _NEAR) / 100, (1 + _NEAR) / 100, "A share of 1? Percent are asked for."),
 )
 """The likely mistake of a wrong answer, if its ratio to the solution (for "percent", if the unit is
-"%"), or its product with it, is between two numbers. The first match counts; the pages' script has
-the same list."""
+"%"), or its product with it, is between two numbers. The first match counts."""
 
 TOO_LARGE = "Too large. Write down each input with its unit, and go through them once more."
 TOO_SMALL = "Too small. Write down each input with its unit, and go through them once more."

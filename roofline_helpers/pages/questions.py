@@ -16,7 +16,7 @@ import msgspec
 from markupsafe import Markup
 
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, finite, name_of, shown
-from roofline_helpers.common.show import PREFIXES, Text, cell, reading, si, significant, table_html
+from roofline_helpers.common.show import PREFIXES, Text, cell, readable, si, significant, table_html
 from roofline_helpers.pages.element import Element, fragment
 from roofline_helpers.pages.judge import slack
 
@@ -41,7 +41,7 @@ def rendered(then: Any) -> tuple[str, str, tuple[Element, ...]]:
         paragraphs = [" ".join(block.split()) for block in blocks]
         return "".join(fragment("paragraph", part) for part in paragraphs), then.strip(), ()
     if hasattr(then, "to_html") and hasattr(then, "columns"):  # a table of pandas
-        return table_html(then), reading(then).to_string(), ()
+        return table_html(then), readable(then).to_string(), ()
     own = getattr(then, "_repr_html_", None)
     if own is not None and (html := own()):
         return str(html), repr(then), ()
@@ -80,13 +80,13 @@ def answer(key: str) -> Text:
     return Text(_ANSWERS[name_of("question asked in this session", key, _ANSWERS)])
 
 
-def sheet(*exercises: Element) -> Element:
+def sheet(*elements: Element) -> Element:
     """Return exercises as one numbered list, each with its field, its check and its solution.
 
     Parameters
     ----------
-    exercises : Element
-        Results of `build`, without `then`.
+    elements : Element
+        Exercises: results of `build`, without `then`.
 
     Examples
     --------
@@ -95,9 +95,9 @@ def sheet(*exercises: Element) -> Element:
     """
     return Element(
         "sheet",
-        {"exercises": [exercise.data for exercise in exercises]},
-        str(fragment("sheet", [Markup(exercise.fallback) for exercise in exercises])),
-        "\n".join(f"{i}. {exercise.plain}" for i, exercise in enumerate(exercises, 1)),
+        {"exercises": [element.data for element in elements]},
+        str(fragment("sheet", [Markup(element.fallback) for element in elements])),
+        "\n".join(f"{i}. {element.plain}" for i, element in enumerate(elements, 1)),
     )
 
 
@@ -275,8 +275,7 @@ def exercises(chapter: str, **values: Any) -> Element:
     """
     chapters = dict.fromkeys(asked.chapter for asked in bank().values() if asked.exercise)
     name = name_of("chapter with exercises", chapter, chapters)
-    exercises = {key: asked for key, asked in bank().items() if asked.exercise}
-    mine = {key: asked for key, asked in exercises.items() if asked.chapter == name}
+    mine = {key: asked for key, asked in bank().items() if asked.exercise and asked.chapter == name}
     values = _valued(mine, values)
     return sheet(*(build(key, asked, values) for key, asked in mine.items()))
 

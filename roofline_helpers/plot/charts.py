@@ -13,7 +13,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from roofline_helpers.common.checks import BadValue, mapping, quantity, single
 from roofline_helpers.common.show import PREFIXES, si
-from roofline_helpers.plot.rooflines import name_at_margin
+from roofline_helpers.plot.labels import name_at_margin
 from roofline_helpers.plot.style import (
     LINES,
     PALETTE,
@@ -211,7 +211,7 @@ def _name_pieces(ax: Axes, pieces: list[tuple[int, float, float, str]]) -> None:
     look: Any = {"ha": "center", "va": "center", "fontsize": 9, "bbox": back, "gid": "piece"}
     made = [ax.text((start + end) / 2, row, name, **look) for row, start, end, name in pieces]
 
-    def place(renderer: Any) -> None:
+    def fit_names(renderer: Any) -> None:
         fits = []
         for text, (_, start, end, _) in zip(made, pieces, strict=True):
             ends = ax.transData.transform([(start, 0), (end, BAR)])
@@ -226,7 +226,7 @@ def _name_pieces(ax: Axes, pieces: list[tuple[int, float, float, str]]) -> None:
         for text, fit in zip(made, fits, strict=True):
             text.set_visible(fit and sum(fits) > len(fits) / 2)
 
-    AtDraw(ax, place, -5)
+    AtDraw(ax, fit_names, -5)
 
 
 def _legend_below(ax: Axes, handles: list[Patch]) -> None:

@@ -492,3 +492,29 @@ def place_labels(
     known = [child for child in ax.get_children() if isinstance(child, Placer)]
     placer = known[0] if known else Placer(ax)
     return [placer.add(x, y, text, shift) for x, y, text in named]
+
+
+# --- Names of lines that end at the right of the Axes --------------------------------------------
+
+
+def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
+    """Name lines at the right of the Axes: (y where the line ends, name, colour).
+
+    A thin leader goes from a line's end to its name. It has no marker, which would look like
+    another data point.
+    """
+    look = {"va": "center", "xycoords": "axes fraction", "annotation_clip": False}
+    texts = [note(ax, name, (1, 0.5), (18, 0), "margin", **look) for _, name, _ in entries]
+    paths = [loose_line(ax, color, lw=1) for _, _, color in entries]
+
+    def spread_names(renderer: Any) -> None:
+        point = point_of(ax)
+        ends = np.array([ax.transData.transform((1, y))[1] for y, _, _ in entries])
+        height = max(text.get_window_extent(renderer).height for text in texts)
+        ys = spread(ends, height * 1.2, ax.bbox.y0 + height / 2, ax.bbox.y1 - height / 2)
+        right = ax.bbox.x1
+        for text, path, end, y in zip(texts, paths, ends, ys, strict=True):
+            text.set_position((18, (y - (ax.bbox.y0 + ax.bbox.y1) / 2) / point))
+            path.set_data([right, right + 3 * point, right + 14 * point], [end, end, y])
+
+    AtDraw(ax, spread_names, -5)

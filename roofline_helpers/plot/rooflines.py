@@ -15,7 +15,14 @@ from matplotlib.transforms import ScaledTranslation
 
 from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, single
 from roofline_helpers.common.show import si, significant
-from roofline_helpers.plot.labels import Pixels, corners_of, meet, place_labels, spread
+from roofline_helpers.plot.labels import (
+    Pixels,
+    corners_of,
+    meet,
+    name_at_margin,
+    place_labels,
+    spread,
+)
 from roofline_helpers.plot.style import (
     LINES,
     MARKERS,
@@ -51,7 +58,7 @@ from roofline_helpers.plot.style import (
 from roofline_helpers.roofline import NETWORK, Roofline
 from roofline_helpers.work import Work
 
-# --- Labels in fixed places: ceilings, slopes, regions, guides, margin ---------------------
+# --- Labels in fixed places: ceilings, slopes, regions, guides ------------------------------------
 
 
 def flat_ceiling(ax: Axes, name: str, left: float, right: float, rate: float, gid: str) -> Line2D:
@@ -70,7 +77,7 @@ def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool
     made.set_in_layout(False)
     peak = max(float(np.max(np.asarray(line.get_ydata(), dtype=float))) for line in ax.lines)
 
-    def place(renderer: Any) -> None:
+    def turn_along(renderer: Any) -> None:
         (x0, x1), (y0, _) = ax.get_xlim(), ax.get_ylim()
         left, right = max(x0, y0 / bandwidth), min(x1, peak / bandwidth)
         a, b = ax.transData.transform([(left, left * bandwidth), (right, right * bandwidth)])
@@ -111,7 +118,7 @@ def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool
             if made.get_visible():
                 break
 
-    AtDraw(ax, place, -5)
+    AtDraw(ax, turn_along, -5)
 
 
 def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
@@ -133,7 +140,7 @@ def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> No
     made = note(ax, text, (middle, 0), (0, 5), "region", **look, **at)
     made.set_in_layout(False)
 
-    def place(renderer: Any) -> None:
+    def fit_region(renderer: Any) -> None:
         foot, _ = ax.get_ylim()
         a, b = ax.transData.transform([(left, foot), (right, foot)])[:, 0]
         made.set(text=text, visible=True)
@@ -141,7 +148,7 @@ def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> No
             made.set_text(text.replace("-", "-\n"))
         made.set_visible(bool(size_of(made, renderer)[0] <= b - a - 2))
 
-    AtDraw(ax, place, -6)
+    AtDraw(ax, fit_region, -6)
 
 
 def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
@@ -156,7 +163,7 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
     probe = Text(0, 0, "Q", fontsize=SMALL, figure=figure_of(ax))
     slant = 0
 
-    def place(renderer: Any) -> None:
+    def spread_guides(renderer: Any) -> None:
         nonlocal slant
         before = slant
         point = point_of(ax)
@@ -176,30 +183,7 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
         if slant != before:
             request_relayout(ax)
 
-    AtDraw(ax, place, -8)
-
-
-def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
-    """Name lines at the right of the Axes: (y where the line ends, name, colour).
-
-    A thin leader goes from a line's end to its name. It has no marker, which would look like
-    another data point.
-    """
-    look = {"va": "center", "xycoords": "axes fraction", "annotation_clip": False}
-    texts = [note(ax, name, (1, 0.5), (18, 0), "margin", **look) for _, name, _ in entries]
-    paths = [loose_line(ax, color, lw=1) for _, _, color in entries]
-
-    def place(renderer: Any) -> None:
-        point = point_of(ax)
-        ends = np.array([ax.transData.transform((1, y))[1] for y, _, _ in entries])
-        height = max(text.get_window_extent(renderer).height for text in texts)
-        ys = spread(ends, height * 1.2, ax.bbox.y0 + height / 2, ax.bbox.y1 - height / 2)
-        right = ax.bbox.x1
-        for text, path, end, y in zip(texts, paths, ends, ys, strict=True):
-            text.set_position((18, (y - (ax.bbox.y0 + ax.bbox.y1) / 2) / point))
-            path.set_data([right, right + 3 * point, right + 14 * point], [end, end, y])
-
-    AtDraw(ax, place, -5)
+    AtDraw(ax, spread_guides, -8)
 
 
 # --- Rooflines -----------------------------------------------------------------------------------

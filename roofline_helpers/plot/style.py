@@ -64,7 +64,7 @@ def use_style() -> None:
     """Give figures and tables the book's look: fonts, colours, size, repeatable PNGs.
 
     In IPython, inline pictures become sharp ("retina") and carry no version in their metadata, and
-    tables of pandas are shown as `show.reading` formats them.
+    tables of pandas are shown as `show.readable` formats them.
     Importing this module changes nothing; only this call does.
 
     Examples

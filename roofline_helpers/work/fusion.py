@@ -154,6 +154,9 @@ def _traffic(kernels: Sequence[Work]) -> dict[str, Number]:
     return sums
 
 
+# --- The kernels that this book fuses ------------------------------------------------------------
+
+
 def fusion_chain(
     rows: Any, columns: Any, dtype: Any = "bf16", *, mask: Any = None
 ) -> tuple[Work, ...]:

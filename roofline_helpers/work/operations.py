@@ -427,12 +427,12 @@ def all_reduce(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
     n, chips = checked["elements"], checked["chips"]
     if np.any(np.less(chips, 2)):
         raise BadValue(f"a collective needs at least 2 chips, got {shown(chips)}")
-    others = n - n // chips
+    sent = n - n // chips
     return Work(
         name="all-reduce",
         reads={"summand": nbytes(n, dtype)},
         writes={"sum": nbytes(n, dtype)},
-        vector_flops=others,
-        others={"network": 2 * nbytes(others, dtype)},
+        vector_flops=sent,
+        others={"network": 2 * nbytes(sent, dtype)},
         dtype=dtype,
     )

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 import roofline_helpers as rh
 from roofline_helpers import verdicts
-from roofline_helpers.chips import assumed_floor
+from roofline_helpers.chips import assumed_floor, floor_of
 from roofline_helpers.pages.element import to_json
 from roofline_helpers.pages.instruments import model_script
 
@@ -79,9 +79,9 @@ def of_python(kind: str, given: Any, chip: str, dtype: str) -> dict[str, Any]:
     verdict = verdicts.verdict(job, chip)
     # the page asks nothing of what stays between kernels
     cases = {case: result for case, result in verdict.found.items() if case.between == "travels"}
-    kept = verdicts.Verdict(verdict.name, verdict.chip, verdict.floor, cases)
+    kept = verdicts.Verdict(verdict.name, verdict.chip, cases)
     return {
-        **{"word": kept.word, "on": list(kept.on), "floor": kept.floor},
+        **{"word": kept.word, "on": list(kept.on), "floor": floor_of(kept.chip)},
         **{"matrix": job.matrix_flops, "vector": job.vector_flops, "bytes": job.bytes},
         "cases": [
             {

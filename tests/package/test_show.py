@@ -13,7 +13,7 @@ import roofline_helpers as rh
 from roofline import terminal, validation, xla
 from roofline.diagnosis import ladder
 from roofline_helpers import measured, models
-from roofline_helpers.common.show import reading, significant
+from roofline_helpers.common.show import readable, significant
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_every_result_prints_in_a_line_or_two():
 
 def test_a_named_index_names_the_rows_even_if_its_numbers_are_evenly_spaced():
     by_batch = {1: {"TB/s": 3.0, "share": 0.96}, 16: {"TB/s": 3.1, "share": 0.974}}
-    shown = reading(pd.DataFrame(by_batch).T.rename_axis("batch"))
+    shown = readable(pd.DataFrame(by_batch).T.rename_axis("batch"))
     assert (shown.index.tolist(), shown.columns.name) == (["1", "16"], "batch")

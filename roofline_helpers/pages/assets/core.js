@@ -188,7 +188,7 @@ const core = (() => {
     ? value > 0 && Math.abs(Math.log10(value / data.solution)) <= data.decades + 1e-12
     : Math.abs(value - data.solution) <= data.slack * (1 + 1e-12));
 
-  // What a wrong number probably got wrong, by the list of Python's judge
+  // What a wrong number probably got wrong, by the list from Python's judge.py
   const slip = (value, { solution, decades, unit }) => {
     const ratio = value / solution;
     const measures = { ratio, product: value * solution, percent: unit === "%" ? ratio : NaN };
