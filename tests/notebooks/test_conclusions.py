@@ -1114,6 +1114,9 @@ def test_a_launch_costs_2_to_6_us_in_a_program_and_35_from_python() -> None:
         assert chip.floor
         assert chip.dispatch
         assert 2.9e-6 < chip.floor.value < 3.2e-6
+        timed = rh.measured.device_records("timed")[key]
+        add = timed.sample("add 4×4096 bf16, cold", "jax")
+        assert 2 * add.seconds == pytest.approx(chip.floor.value, rel=0.05)
         assert 4e-6 < record.sample("scale in place, looped 64 KiB fp32").seconds < 6e-6
         assert 35e-6 < chip.dispatch.value < 37e-6
 
