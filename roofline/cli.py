@@ -100,9 +100,9 @@ def _parser() -> argparse.ArgumentParser:
         ("explain", _explain, "where a function's time goes on this device, and why"),
     ):
         add = command(name, run, text)
-        what = "a function without arguments: return f, (x, y)"
+        described = "a function without arguments: return f, (x, y)"
         more = "; or the folder of a profile" if name == "explain" else ""
-        add("what", metavar=SCRIPT, help=what + more)
+        add("program", metavar=SCRIPT, help=described + more)
         add("--chip", help="a TPU that need not be here, or a slice of them such as v6e-8")
         add("--topology", help="layout of the chips, for instance 4x4x4")
         add("--turns", metavar="LOOP=N", action="append", default=[], help=TURNS)
@@ -136,14 +136,14 @@ def _parser() -> argparse.ArgumentParser:
 # --- a script's function --------------------------------------------------------------------------
 
 
-def load_call(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def load_call(program: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return the callable and the two sorts of arguments that ``script.py:function`` makes.
 
     Without a function's name it is `main`.
     """
     from roofline_helpers.common.checks import BadType, BadValue, RooflineError, name_of, shown
 
-    file, _, name = what.rpartition(":") if ":" in what else (what, "", "main")
+    file, _, name = program.rpartition(":") if ":" in program else (program, "", "main")
     path = Path(file)
     if not path.is_file():
         raise BadValue(f"{file}: there is no such file. Give {SCRIPT}")
@@ -156,7 +156,7 @@ def load_call(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     try:
         spec.loader.exec_module(module)
         functions = {key: value for key, value in vars(module).items() if callable(value)}
-        if ":" not in what and name not in functions:
+        if ":" not in program and name not in functions:
             own = [key for key, value in functions.items() if value.__module__ == spec.name]
             listed = " or ".join(f"{path.name}:{key}" for key in own) or "it has none"
             raise BadValue(f"{path.name} has no function {name}: name one, {listed}")
@@ -164,7 +164,7 @@ def load_call(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     except RooflineError:
         raise
     except Exception as error:
-        raise RooflineError(f"{what} failed: {type(error).__name__}: {error}") from error
+        raise RooflineError(f"{program} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.absolute().parent))
     match returned:
@@ -173,8 +173,8 @@ def load_call(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         case (fn, tuple(args), dict(kwargs)) if callable(fn):
             return fn, args, kwargs
     raise BadType(
-        f"{what} must return what to call and its arguments, f, (x, y) or f, (x, y), {{'k': 3}}; "
-        f"got {shown(returned)}"
+        f"{program} must return what to call and its arguments, f, (x, y) or f, (x, y), "
+        f"{{'k': 3}}; got {shown(returned)}"
     )
 
 
@@ -214,7 +214,7 @@ def _analyze(options: argparse.Namespace) -> int:
     if by is not None:
         by = name_of("--by", by, ("scope", "function", "line", "role"))
     asked = _asked(options)
-    fn, args, kwargs = load_call(options.what)
+    fn, args, kwargs = load_call(options.program)
     report = analyze(fn, *args, **asked, **kwargs)
     if out is not None:
         storage.write(out, report.to_json())
@@ -232,11 +232,11 @@ def _explain(options: argparse.Namespace) -> int:
     from roofline_helpers.common.checks import BadValue
 
     out, asked = _out(options.out, ".html", ".json"), _asked(options)
-    call: tuple[Any, tuple[Any, ...], dict[str, Any]] = Path(options.what), (), {}
-    if call[0].suffix == ".py" or ":" in options.what:
-        call = load_call(options.what)
+    call: tuple[Any, tuple[Any, ...], dict[str, Any]] = Path(options.program), (), {}
+    if call[0].suffix == ".py" or ":" in options.program:
+        call = load_call(options.program)
     elif not call[0].exists():
-        raise BadValue(f"{options.what}: no such file or folder. Give {SCRIPT}, or a profile's")
+        raise BadValue(f"{options.program}: no such file or folder. Give {SCRIPT}, or a profile's")
     fn, args, kwargs = call
     own = {name: getattr(options, name) for name in ("seconds", "trace")}
     why = explain(fn, *args, jit=not options.as_it_is, **asked, **own, **kwargs)
@@ -361,7 +361,7 @@ def _cases(options: argparse.Namespace) -> list[measure.workloads.Case]:
 
 
 class Ability(NamedTuple):
-    """One thing that a machine can do or not: what it has for it, or what is missing."""
+    """Something that a machine can do or not: what it has for it, or what is missing."""
 
     name: str
     can: bool
@@ -449,10 +449,10 @@ def _refusal(call: Any, *args: Any, **options: Any) -> str:
     return ""
 
 
-def _has(what: str, module: str, install: str) -> Ability:
+def _has(name: str, module: str, install: str) -> Ability:
     if importlib.util.find_spec(module) is None:
-        return Ability(what, False, f"{module} is not installed: {install}")
-    return Ability(what, True, f"{module} {importlib.metadata.version(module)}")
+        return Ability(name, False, f"{module} is not installed: {install}")
+    return Ability(name, True, f"{module} {importlib.metadata.version(module)}")
 
 
 # --- chips ----------------------------------------------------------------------------------------
@@ -475,14 +475,14 @@ def _chip(options: argparse.Namespace) -> int:
         _json({chip.key: _data(chip) for chip in listed})
         return 0
 
-    def printed(one: Any) -> dict[str, str]:
-        return {path: str(figure) for path, figure in one.figures().items()}
+    def printed(chip: Any) -> dict[str, str]:
+        return {path: str(figure) for path, figure in chip.figures().items()}
 
     figures = [printed(chip) for chip in listed]
-    paths = dict.fromkeys(path for each in figures for path in each)
+    paths = dict.fromkeys(path for column in figures for path in column)
     kinds = list(dict.fromkeys(path.partition(".")[0] for path in paths))
     rows = [
-        [path, *(each.get(path, "–") for each in figures)]
+        [path, *(column.get(path, "–") for column in figures)]
         for path in sorted(paths, key=lambda path: kinds.index(path.partition(".")[0]))
     ]
     ridges = [significant(chip.roofline(chip.half).ridge) for chip in listed]

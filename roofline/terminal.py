@@ -59,19 +59,19 @@ def _drawn(grid: Grid, room: int) -> Table:
     from rich.text import Text
 
     least = [_least(column) for column in zip(grid.head, *grid.rows, strict=True)]
-    places = [at for at, name in enumerate(grid.head) if name not in OPTIONAL]
+    columns = [at for at, name in enumerate(grid.head) if name not in OPTIONAL]
     for name in OPTIONAL:
-        more = [*places, *(at for at, each in enumerate(grid.head) if each == name)]
+        more = [*columns, *(at for at, head in enumerate(grid.head) if head == name)]
         if sum(least[at] + GAP for at in more) - GAP <= room:
-            places = sorted(more)
+            columns = sorted(more)
     drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     drawn.show_header = any(grid.head)
-    for at in places:
+    for at in columns:
         justify: Any = "right" if grid.right and 0 < at < len(grid.head) - 1 else "left"
         whole = all(len(row[at]) <= least[at] for row in grid.rows)
         drawn.add_column(grid.head[at], justify=justify, overflow="fold", no_wrap=whole)
     for row in grid.rows:
-        drawn.add_row(*(Text(row[at]) for at in places))
+        drawn.add_row(*(Text(row[at]) for at in columns))
     return drawn
 
 

@@ -90,7 +90,7 @@ def _states(row: Mapping[str, Any]) -> list[str]:
     """Return the states of the game that a row measures: cuDNN casts nothing in any case."""
     if "scan" not in row:
         return [KERNELS[row["rung"]]] if row["rung"] in KERNELS else []
-    on = {
+    changes = {
         "u": not row["scan"],
         "h": row["by_head"],
         "d": row["donate"],
@@ -98,18 +98,18 @@ def _states(row: Mapping[str, Any]) -> list[str]:
         "c": row["attention"] == "cudnn",
         "j": row["fused"],
     }
-    state = "".join(move for move, chosen in on.items() if chosen)
-    return [state, state.replace("n", "")] if on["c"] else [state]
+    state = "".join(move for move, chosen in changes.items() if chosen)
+    return [state, state.replace("n", "")] if changes["c"] else [state]
 
 
 def _bars(row: Mapping[str, Any], least: float) -> list[float]:
     """Return the milliseconds of each of `BARS`, which add up to the row's time."""
-    places = {"the compiled program": 1, "ceilings as reached": 2, "kernels without a roof": 4}
+    parts = {"the compiled program": 1, "ceilings as reached": 2, "kernels without a roof": 4}
     rest = {"gaps between kernels", "the host", "nothing explains it"}
     bars = [least, 0.0, 0.0, 0.0, 0.0, 0.0]
     for name, seconds in row.get("waterfall", ()):
         if name not in rest:
-            bars[places.get(name, 3)] += seconds
+            bars[parts.get(name, 3)] += seconds
     if "waterfall" in row:
         bars[1] -= least
     bars[5] = row["seconds"] - sum(bars)
@@ -131,8 +131,9 @@ def _kernels(row: Mapping[str, Any]) -> dict[str, float]:
 def _finding(row: Mapping[str, Any]) -> str:
     """Return the largest finding that names a kernel, or the largest."""
     found = row.get("findings", ())
-    for one in sorted(found, key=lambda one: one["cause"] in ("many-kernels", "short-kernels")):
-        return f"{one['title']}, {1e3 * one['seconds']:.1f} ms ({one['evidence']})"
+    unnamed = ("many-kernels", "short-kernels")
+    for finding in sorted(found, key=lambda finding: finding["cause"] in unnamed):
+        return f"{finding['title']}, {1e3 * finding['seconds']:.1f} ms ({finding['evidence']})"
     return "nothing, since our kernels have no roof in this record; so the rest isn't split"
 
 
@@ -195,16 +196,16 @@ def orders() -> dict[str, dict[str, Any]]:
                 "kernels": _kernels(row),
                 "finding": _finding(row),
             }
-    for state, one in found.items():
-        one["next"], one["locked"] = {}, {}
+    for state, facts in found.items():
+        facts["next"], facts["locked"] = {}, {}
         for move in MOVES:
             if said := _locked(state, move):
-                one["locked"][move] = said
+                facts["locked"][move] = said
                 continue
             chosen = {move} if move == "k" else set(state) ^ {move}
             to = "".join(letter for letter in MOVES if letter in chosen)
-            reason = _reason(state, move, one["ms"] - found[to]["ms"]) if move in chosen else ""
-            one["next"][move] = [to, reason]
+            reason = _reason(state, move, facts["ms"] - found[to]["ms"]) if move in chosen else ""
+            facts["next"][move] = [to, reason]
     return found
 
 

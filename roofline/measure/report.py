@@ -35,11 +35,11 @@ def report(record: Record) -> str:
         f"JAX {record.software.get('jax', '?')}, {record.date}"
     ]
     fastest = sorted(record.best("memory").values(), key=ceiling_rate)[-1:]
-    ceilings = [("memory ceiling", si(each.bandwidth, "B/s"), each) for each in fastest]
+    ceilings = [("memory ceiling", si(sample.bandwidth, "B/s"), sample) for sample in fastest]
     for group in ("compute", "vector"):
-        for dtype, each in record.best(group).items():
-            ceilings.append((f"{group} ceiling, {dtype}", si(each.rate, "FLOP/s"), each))
-    lines += ["; ".join([f"{name}: {rate}", *each.remarks]) for name, rate, each in ceilings]
+        for dtype, sample in record.best(group).items():
+            ceilings.append((f"{group} ceiling, {dtype}", si(sample.rate, "FLOP/s"), sample))
+    lines += ["; ".join([f"{name}: {rate}", *sample.remarks]) for name, rate, sample in ceilings]
     same = same_device(record)
     if same is not None:
         peaks = [f"{si(peak, 'FLOP/s')} {dtype}" for dtype, peak in same.peaks.items()]
