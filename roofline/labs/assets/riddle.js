@@ -94,6 +94,59 @@
       ui.say([...lines, state === last ? end.firstChild.textContent : ""].join(" "));
     };
 
+    // What somebody sends on: the step's time after each move, theirs above the best order's
+    const picture = (score) => {
+      const canvas = el("canvas", { width: 1200, height: 630 }), pen = canvas.getContext("2d");
+      let at = "";
+      const ideal = [orders[""].ms, ...[...best.moves].map((move) => orders[(at = orders[at].next[move][0])].ms)];
+      const mine = [orders[""].ms, ...made.map((one) => one.to)], steps = Math.max(mine.length, ideal.length) - 1;
+      const x = (step) => 110 + (980 * step) / steps, y = (time) => 550 - (350 * time) / LONG;
+      const write = (text, left, top, size, colour = "#1f1f1f", bold = "") => {
+        pen.font = `${bold} ${size}px system-ui, sans-serif`;
+        pen.strokeStyle = "#ffffff"; // so that no line runs through a label
+        pen.lineWidth = 8;
+        pen.lineJoin = "round";
+        pen.strokeText(text, left, top);
+        pen.fillStyle = colour;
+        pen.fillText(text, left, top);
+      };
+      pen.fillStyle = "#ffffff";
+      pen.fillRect(0, 0, 1200, 630);
+      write(`A decode step of Llama-3-8B: ${ms(mine[0])} → ${ms(mine.at(-1))}`, 60, 70, 36, "#1f1f1f", "bold");
+      write(`Score ${score} of 100. I changed this first: ${moves[made[0].move][0]}`, 60, 112, 25);
+      const line = (times, colour, mark) => {
+        pen.strokeStyle = pen.fillStyle = colour;
+        pen.lineWidth = 4;
+        pen.beginPath();
+        times.forEach((time, step) => pen.lineTo(x(step), y(time)));
+        pen.stroke();
+        times.forEach((time, step) => {
+          pen.beginPath();
+          if (mark === "square") pen.rect(x(step) - 8, y(time) - 8, 16, 16); else pen.arc(x(step), y(time), 9, 0, 7);
+          pen.fill();
+        });
+      };
+      const level = (time, name) => {
+        pen.strokeStyle = "#6e7781";
+        pen.lineWidth = 2;
+        pen.setLineDash([8, 8]);
+        pen.beginPath();
+        pen.moveTo(x(0), y(time));
+        pen.lineTo(x(steps), y(time));
+        pen.stroke();
+        pen.setLineDash([]);
+        write(name, x(0) + 16, y(time) - 9, 22, "#535e6c");
+      };
+      level(data.torch, `PyTorch, ${ms(data.torch)}`);
+      line(ideal, "#00578a", "square");
+      line(mine, "#c2410c", "circle");
+      mine.forEach((time, step) => write(ms(time), x(step) - 30, y(time) - 20, 22));
+      write("● my moves", 760, 180, 26, "#c2410c");
+      write("■ the best order", 760, 216, 26, "#00578a");
+      write("moves, one after the other; ms a step on one H200, as measured", 110, 600, 22, "#535e6c");
+      return canvas;
+    };
+
     const finish = () => {
       const sum = made.reduce((all, one) => all + one.from, 0), score = Math.round((100 * best.sum) / sum), { bars: [floor], ms: now } = orders[last];
       const order = made.map(({ move, back, to }) => el("li", {}, `${back ? "Back: " : ""}${moves[move][0]}, ${ms(to)}`));
@@ -108,12 +161,14 @@
         asked.then(done("Copied"), done("Press Ctrl+C or ⌘C to copy"));
       };
       const button = el("button", { type: "button", onclick: copy }, "Copy");
+      const save = () => picture(score).toBlob((image) => el("a", { href: URL.createObjectURL(image), download: "decode-riddle.png" }).click());
+      const keep = el("button", { type: "button", class: "quiet", onclick: save }, "Save a picture");
       return [el("p", { class: "score" }, `Your score: ${score} of 100`),
         el("p", {}, `Suppose every move takes a day, and the step runs as it is until the evening. Added up over your ${made.length} days, a step took ${ms(sum)}; in the best order it takes ${ms(best.sum)}.`),
         el("p", {}, "You:"), el("ol", {}, order),
         el("p", {}, "The best order:"), el("ol", {}, [...best.moves].map((move) => el("li", {}, moves[move][0]))),
         el("p", {}, `PyTorch's step takes ${ms(data.torch)} on the same GPU, compiled and in one CUDA graph; how it was tuned stands below. The least is ${ms(floor)}, so you are ${Math.round((100 * now) / floor - 100)}% above it.`),
-        area, el("p", { class: "buttons" }, button)];
+        area, el("p", { class: "buttons" }, button, " ", keep)];
     };
 
     const again = el("button", { type: "button", class: "quiet", onclick: () => { state = ""; made = []; draw([]); ui.say("From the beginning."); } }, "Begin again");
