@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +53,16 @@ def notebooks(root: Path = ROOT) -> list[Path]:
     return paths
 
 
-@cache
-def numbers(root: Path = ROOT) -> dict[str, int]:
-    """Return the number of each chapter in the numbered parts of ``_toc.yml``, by its file."""
-    toc: dict[str, Any] = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
+def numbered(text: str) -> str:
+    """Return a text in which each link "chapter N" has the number that ``_toc.yml`` gives it."""
+    if not CHAPTER.search(text):
+        return text
+    toc: dict[str, Any] = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
     parts = [part["chapters"] for part in toc["parts"] if part.get("numbered")]
     files = [Path(entry["file"]).stem for chapters in parts for entry in chapters]
-    return {file: number for number, file in enumerate(files, start=1)}
-
-
-def numbered(text: str) -> str:
-    """Return a text in which each link "chapter N" has the number of the chapter it leads to."""
 
     def link(found: re.Match[str]) -> str:
         word, rest, file = found.groups()
-        return f"[{word} {numbers()[file]}{rest}" if file in numbers() else found[0]
+        return f"[{word} {files.index(file) + 1}{rest}" if file in files else found[0]
 
     return CHAPTER.sub(link, text)
