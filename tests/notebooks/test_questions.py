@@ -186,7 +186,6 @@ FOLLOWS = [
     ("mi-cache", r"(\d+) MB at most, and it holds (\d+) MB", 0.3, 1),
     ("pd-mesh", r"takes ([\d.]+) s, the other ([\d.]+) s", 0, 0.98),
     ("pd-refuse", r"([\d.]+) GB too much", 0.1, 100),
-    ("sv-split", r"weights: ([\d.]+) ms instead of\s+([\d.]+) ms", 1.1, 10),
     ("sv-guess", r"factor of ([\d.]+)", 0.97, 1.03),
     ("sh-experts", r"farther.*: ([\d.]+) times", 3.5, 4.5),
     ("sh-compiler", r"([\d.]+)% is exposed there", 50, 100),
