@@ -1,4 +1,4 @@
-"""One step of serving a language model on one chip, several or a mesh: kernels, time, memory.
+"""One step of serving a language model on one chip, several or a mesh; and many under load.
 
 A step is a forward pass of a decoder: *decode* generates one token for each sequence of a batch,
 *prefill* reads prompts. On a chip, or several of one host, every kernel is a `Work` with its
@@ -24,8 +24,21 @@ arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rota
 """
 
 from roofline.serving.batches import best_batch, frontier
+from roofline.serving.loads import Load, Readers, curve, load, pareto
 from roofline.serving.setting import ROLES
 from roofline.serving.speculation import speculative
 from roofline.serving.steps import ServingStep, step
 
-__all__ = ["ROLES", "step", "best_batch", "ServingStep", "frontier", "speculative"]
+__all__ = [
+    "ROLES",
+    "step",
+    "best_batch",
+    "ServingStep",
+    "frontier",
+    "speculative",
+    "load",
+    "curve",
+    "pareto",
+    "Load",
+    "Readers",
+]

@@ -1,0 +1,520 @@
+"""Serving under load: time per token, time to the first one, and throughput at a concurrency.
+
+So many requests are in the system at once, each with as many tokens of prompt and of answer as the
+others; when one is answered the next comes, as benchmarks of serving do it (a closed loop).
+
+Decode
+    A step takes as long as `step` says, for the sequences that decode at once, at their mean
+    context. While a sequence gets its outputs − 1 further tokens, each of the others ends once and
+    another's prompt takes its place. A worker that reads prompts itself pauses for them:
+    time per token = step + others that decode · prompt / (outputs − 1).
+Prompts
+    They are read one after another, whole or in chunks, each in a step with the decoding sequences.
+    A prompt waits for those before it: mean-value analysis of a closed queue, with the other
+    requests' decoding as its delay. Several workers that read prompts are one that is as many times
+    faster, and a delay.
+Memory
+    A sequence keeps its mean context, half of its answer. Requests that don't fit wait outside, by
+    Little's law: requests = rate · time.
+
+Not counted: the scheduler, sampling, the network to the user, lengths that differ, preemption.
+
+Sources: W. Kwon et al., arXiv:2309.06180 (vLLM: a pool of pages, and requests that wait for it);
+A. Agrawal et al., arXiv:2403.02310 (chunks of prompts beside decode); Y. Zhong et al.,
+arXiv:2401.09670 (separate workers); J. Little, "A proof for the queuing formula L = λW", 1961;
+M. Reiser, S. Lavenberg, "Mean-value analysis of closed multichain queuing networks", 1980, in
+P. Schweitzer's approximation, with the rest of a fixed service (half of it); A. Seidmann et al.,
+"Computerized closed queueing network models of flexible manufacturing systems", 1987.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from roofline import network
+from roofline.network.topology import topology_of
+from roofline.serving.speculation import speculative
+from roofline.serving.steps import ServingStep, step
+from roofline_helpers.common.checks import BadType, BadValue, shown, single, whole
+from roofline_helpers.common.show import Facts, si
+from roofline_helpers.models import Decoder
+
+BUDGET = 8192
+"""Tokens of prompts in a step: what vLLM's server takes as `max_num_batched_tokens` on a GPU with
+70 GiB or more that is no A100 (`EngineArgs.get_batch_defaults`, November 2026)."""
+
+RESERVE = 0.08
+"""Share of the memory that vLLM leaves: `gpu_memory_utilization` is 0.92 (November 2026)."""
+
+_COUNTED = {"batch", "context", "phase", "new"}
+"""Arguments of a step that follow from the load."""
+
+_TURNS = 6
+"""Rounds of the fixed point: the batch is then within a thousandth."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Devices that hold a model once, and how they serve it.
+
+    Parameters
+    ----------
+    decode : ServingStep
+        A step of one sequence at its mean context, in the worker's layout and types.
+    inputs, outputs : int
+        Tokens of a prompt and of an answer.
+    budget : int
+        Most tokens of a prompt in a step.
+    cached : float
+        Share of the inputs that a prefix cache has.
+    draft : ServingStep, optional
+        A step of the draft model.
+    draft_tokens, acceptance : int, float
+        As `speculative` takes them.
+
+    Examples
+    --------
+    >>> worker = Worker(step("llama-3-8b", "h100", context=1536), inputs=1024, outputs=1024)
+    >>> worker.most, f"{worker.prompt * 1e3:.0f} ms"
+    (342, '17 ms')
+    """
+
+    decode: ServingStep
+    inputs: int
+    outputs: int
+    budget: int = BUDGET
+    cached: float = 0.0
+    draft: ServingStep | None = None
+    draft_tokens: int = 0
+    acceptance: float = 0.0
+    _seconds: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def fresh(self) -> int:
+        """Tokens of a prompt that are read."""
+        return max(1, round(self.inputs * (1 - self.cached)))
+
+    @property
+    def chunks(self) -> int:
+        """Steps that read one prompt."""
+        return -(-self.fresh // self.budget)
+
+    @cached_property
+    def prompt(self) -> float:
+        """Seconds to read one prompt, without what decodes beside it.
+
+        Chunks read the weights again each. Attention is that of the whole prompt, without that of
+        the part that a prefix cache has.
+        """
+        chunk = -(-self.fresh // self.chunks)
+        part = self._reading(chunk)
+        if chunk == self.inputs:
+            return part.seconds
+        attention = _attention(self._reading(self.inputs)) * self.fresh / chunk / self.chunks
+        attention *= 1 - (1 - self.fresh / self.inputs) ** 2 if self.cached else 1.0
+        return self.chunks * (part.seconds - _attention(part)) + attention
+
+    def _reading(self, tokens: int) -> ServingStep:
+        return self.decode.but(phase="prefill", batch=1, context=tokens)
+
+    @cached_property
+    def most(self) -> int:
+        """Sequences that fit at once: pages of the cache for them, beside weights and a chunk."""
+        reading = self._reading(min(self.fresh, self.budget)).memory.activations
+        memory, setting = self.decode.memory, self.decode.setting
+        room = memory.for_sequences - max(reading, memory.activations)
+        each = max(0, math.floor(room / memory.cache))
+        return each * setting.size("data", "expert", "batch")
+
+    def seconds(self, batch: float) -> float:
+        """Return the seconds between two tokens of each of so many sequences, without prompts."""
+        n = max(1, round(batch))
+        if n not in self._seconds:
+            decode = self.decode.but(batch=n)
+            self._seconds[n] = decode.seconds
+            if self.draft is not None:
+                length, rate = self.draft_tokens, self.acceptance
+                drafts = self.draft.but(batch=n)
+                verified = speculative(decode, drafts, draft_tokens=length, acceptance=rate)
+                self._seconds[n] = verified.time_per_token
+        return self._seconds[n]
+
+
+def _attention(reading: ServingStep) -> float:
+    kernels = [kernel for kernel in reading.kernels if kernel.work.kind.startswith("prefill")]
+    return sum(kernel.total for kernel in kernels)
+
+
+@dataclass(frozen=True, repr=False)
+class Load(Facts):
+    """What a service does at a concurrency: times in seconds, each of one request.
+
+    `worker` decodes, `workers` of them; `readers` read prompts apart, or the worker reads them
+    itself. `batch` are the sequences that decode at once in a worker, `step_seconds` those of its
+    step; `waiting` are requests that don't fit into the memory; `transfer` is the time of a cache
+    between workers, and `rate` are requests per second.
+
+    Examples
+    --------
+    >>> served = load("llama-3-8b", "h100", concurrency=64, inputs=1024, outputs=1024)
+    >>> f"{served.time_per_token * 1e3:.1f} ms, {served.per_chip:.0f} tokens/s"
+    '12.8 ms, 4989 tokens/s'
+    """
+
+    concurrency: int
+    worker: Worker
+    workers: int
+    batch: float
+    step_seconds: float
+    time_per_token: float
+    first_token: float
+    rate: float
+    waiting: float = 0.0
+    transfer: float = 0.0
+    readers: Worker | None = None
+    reader_count: int = 0
+
+    def _title(self) -> str:
+        decode, worker = self.worker.decode.setting, self.worker
+        sizes = f"{self.concurrency} × {worker.inputs:,} + {worker.outputs:,}"
+        return f"{decode.model.name}, {sizes} on {self.chips} {decode.chip.name}"
+
+    def _facts(self) -> dict[str, str]:
+        facts = {
+            "time per token": f"{si(self.time_per_token, 's')} per token",
+            "first token": f"{si(self.first_token, 's')} to the first",
+            "throughput": f"{si(self.tokens_per_second, 'tokens/s')}",
+        }
+        if self.waiting:
+            facts["queue"] = f"{self.waiting:.0f} wait for memory"
+        return facts
+
+    @property
+    def chips(self) -> int:
+        """Chips of all workers."""
+        apart = self.reader_count * self.readers.decode.setting.chips if self.readers else 0
+        return self.workers * self.worker.decode.setting.chips + apart
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Generated tokens of all requests."""
+        return self.rate * self.worker.outputs
+
+    @property
+    def per_chip(self) -> float:
+        """Generated tokens per second and chip."""
+        return self.tokens_per_second / self.chips
+
+    @property
+    def per_user(self) -> float:
+        """Tokens per second of one user, after the first."""
+        return 1 / self.time_per_token
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Workers that read prompts, and send the cache to those that decode.
+
+    Parameters
+    ----------
+    count : int
+        How many there are.
+    hardware, mesh
+        As `step` takes them; by default those of a worker that decodes.
+    chips : int
+        Chips of each, where `hardware` is a chip.
+    rate : float, optional
+        Byte/s that a chip sends to another worker. By default the network's between hosts, or
+        within one if all workers are in it.
+
+    Examples
+    --------
+    >>> Readers(2, "h100", chips=4).count
+    2
+    """
+
+    count: int
+    hardware: Any = None
+    mesh: Any = None
+    chips: int = 1
+    rate: float | None = None
+
+
+def load(
+    model: Decoder | str,
+    hardware: Any,
+    mesh: Any = None,
+    *,
+    concurrency: int,
+    **service: Any,
+) -> Load:
+    """Return what a service does with so many requests at once.
+
+    Parameters
+    ----------
+    model, hardware, mesh
+        As `step` takes them: of one worker that decodes.
+    concurrency : int
+        Requests in the system at once, of all workers.
+    **service
+        The further arguments of `curve`.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `curve`.
+
+    Examples
+    --------
+    >>> served = load("llama-3-70b", "h200", chips=8, concurrency=64, inputs=1024, outputs=1024)
+    >>> f"{served.time_per_token * 1e3:.1f} ms, the first after {served.first_token * 1e3:.0f} ms"
+    '13.5 ms, the first after 65 ms'
+    """
+    return curve(model, hardware, mesh, concurrency=[concurrency], **service)[0]
+
+
+def curve(
+    model: Decoder | str,
+    hardware: Any,
+    mesh: Any = None,
+    *,
+    concurrency: Iterable[int],
+    inputs: int,
+    outputs: int,
+    workers: int = 1,
+    readers: Readers | None = None,
+    budget: int = BUDGET,
+    cached: float = 0.0,
+    rounds: int | None = None,
+    draft: Decoder | str | None = None,
+    draft_tokens: int = 0,
+    acceptance: float = 0.0,
+    reserve: float = RESERVE,
+    **setting: Any,
+) -> list[Load]:
+    """Return what a service does at each of several concurrencies.
+
+    Parameters
+    ----------
+    model, hardware, mesh
+        As `step` takes them: of one worker that decodes.
+    concurrency : iterable of int
+        Requests in the system at once, of all workers.
+    inputs, outputs : int
+        Tokens of each prompt, and of each answer: at least 2.
+    workers : int
+        Workers that decode, and without `readers` read prompts too.
+    readers : Readers, optional
+        Workers that read the prompts instead, each a whole prompt at a time.
+    budget : int
+        Most tokens of a prompt in a step; longer ones are read in chunks.
+    cached : float
+        Share of the inputs that a prefix cache has, from 0 to below 1.
+    rounds : int, optional
+        Requests of each user, one after another, if all users begin at once: a benchmark's first
+        requests queue for each other, and count as one in `rounds`. By default the service has been
+        running, and requests come as others end.
+    draft, draft_tokens, acceptance
+        Speculative decoding, as `speculative` takes it: its draft model, on the same hardware.
+    reserve : float
+        The runtime's share of the memory.
+    **setting
+        Further arguments of `step`. By default `reached` and `law` are True, on a chip.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `step`; a worker that can't hold the weights and one request; workers between which no
+        rate is known.
+
+    Examples
+    --------
+    >>> loads = curve("llama-3-8b", "h100", concurrency=[1, 8, 64], inputs=1024, outputs=256)
+    >>> [round(served.per_chip) for served in loads]
+    [153, 1052, 4032]
+    """
+    asked = [whole("concurrency", n) for n in concurrency]
+    if whole("outputs", outputs) < 2:
+        raise BadValue(f"outputs must be at least 2, a token and a next one, got {outputs}")
+    if counted := _COUNTED & setting.keys():
+        raise BadType(
+            f"{', '.join(sorted(counted))} of a step follow from the load: leave them out"
+        )
+    share = single("cached", cached, zero=True)
+    if share >= 1:
+        raise BadValue(f"cached must be a share of the inputs below 1, got {shown(cached)}")
+    if topology_of(hardware) is None:
+        setting = {"reached": True, "law": True, **setting}
+    setting["reserve"] = reserve
+    sizes = (whole("inputs", inputs), outputs, whole("budget", budget), share)
+
+    def worker(hardware: Any, mesh: Any, **more: Any) -> Worker:
+        own = {"batch": 1, "context": inputs + outputs // 2, **setting, **more}
+        first = step(model, hardware, mesh, **own)
+        drafts = None if draft is None else step(draft, hardware, mesh, **own)
+        return _fitting(Worker(first, *sizes, drafts, draft_tokens, acceptance))
+
+    decode = worker(hardware, mesh)
+    count = whole("workers", workers)
+    bursts = 0.0 if rounds is None else 1 / whole("rounds", rounds)
+    if readers is None:
+        return [_together(n, decode, count, bursts) for n in asked]
+    apart = decode
+    if readers.hardware is not None:
+        apart = worker(readers.hardware, readers.mesh, chips=readers.chips)
+    reading = whole("count", readers.count)
+    sent = transfer(decode, apart, count, reading, readers.rate)
+    return [_apart(n, decode, count, apart, reading, sent, bursts) for n in asked]
+
+
+def _fitting(worker: Worker) -> Worker:
+    """Return a worker that has room for a request; raise BadValue if it has none."""
+    if worker.most:
+        return worker
+    first = worker.decode.setting
+    memory, requests = worker.decode.memory, f"a request of {first.context:,} tokens"
+    raise BadValue(
+        f"{first.model.name} with {requests} needs "
+        f"{si(memory.weights + memory.cache, 'B')} on each of {first.chips} {first.chip.name}, "
+        "and beside it a chunk of a prompt; an engine has "
+        f"{si(memory.capacity - memory.reserve, 'B')}: give more chips, or narrower types"
+    )
+
+
+def pareto(loads: Iterable[Load]) -> list[Load]:
+    """Return those that no other beats in both tokens per second, a user's and a chip's.
+
+    From the fastest for a user to the most per chip.
+
+    Examples
+    --------
+    >>> loads = curve("llama-3-8b", "h100", concurrency=[1, 8, 64], inputs=1024, outputs=256)
+    >>> len(pareto(loads))
+    3
+    """
+    front: list[Load] = []
+    for served in sorted(loads, key=lambda served: (-served.per_user, -served.per_chip)):
+        if not front or served.per_chip > front[-1].per_chip:
+            front.append(served)
+    return front
+
+
+def transfer(
+    decode: Worker, readers: Worker, workers: int, count: int, rate: float | None = None
+) -> float:
+    """Return the seconds to send one prompt's cache from a reader to a worker that decodes.
+
+    Each chip of the smaller worker sends or receives its share; of latent attention one copy goes.
+
+    Raises
+    ------
+    BadValue
+        No rate is given, and none is known between hosts of that chip.
+
+    Examples
+    --------
+    >>> worker = Worker(step("llama-3-8b", "h100", context=1536), inputs=1024, outputs=1024)
+    >>> f"{transfer(worker, worker, 1, 1, rate=50e9) * 1e3:.1f} ms"
+    '2.7 ms'
+    """
+    to, by = decode.decode.setting, readers.decode.setting
+    nbytes = to.model.cache_bytes(decode.inputs, to.cache) + to.model.state_bytes
+    sent = nbytes / min(to.chips, by.chips)
+    if rate is not None:
+        return sent / single("rate", rate)
+    total = workers * to.chips + count * by.chips
+    try:
+        between = network.topology(to.chip, total, ceilings="reached")
+    except BadValue as error:
+        raise BadValue(
+            f"the cache's way between workers: {error}. Give Readers(…, rate=)"
+        ) from None
+    return float(network.collective("permute", sent, between.axes[-1]).seconds)
+
+
+def _together(requests: int, worker: Worker, workers: int, bursts: float) -> Load:
+    """Return the load of workers that read the prompts themselves."""
+    busy = min(workers, requests)
+    here, more = requests / busy, worker.outputs - 1
+    within = min(here, worker.most)
+    beside = max(0.0, min(1.0, within - 1))  # whether others decode while a prompt is read
+    batch = within
+    for _ in range(_TURNS):
+        seconds = worker.seconds(batch)
+        pauses = batch * (1 - 1 / within) * worker.prompt / more
+        per_token = seconds + pauses
+        reading = _response(worker.prompt, more * per_token, within)
+        reading += beside * (worker.chunks + 0.5) * seconds  # half of the step that runs
+        cycle = reading + more * per_token
+        batch = within * more * per_token / cycle
+    rate = within / cycle
+    return Load(
+        requests,
+        worker,
+        workers,
+        batch,
+        seconds,
+        # who begins with all others waits for half of their prompts, and is paused by half
+        seconds + pauses * (1 - bursts / 2),
+        _first(reading, worker.prompt, within, bursts) + (here - within) / rate,
+        rate * busy,
+        waiting=(here - within) * busy,
+    )
+
+
+def _apart(
+    requests: int,
+    decode: Worker,
+    workers: int,
+    readers: Worker,
+    count: int,
+    sent: float,
+    bursts: float,
+) -> Load:
+    """Return the load of workers that decode, and of others that read the prompts."""
+    more, most = decode.outputs - 1, decode.most * workers
+    prompt = readers.prompt / count
+    rest = readers.prompt - prompt + sent
+    batch, within = min(float(requests), most), float(requests)
+    for _ in range(_TURNS):
+        seconds = decode.seconds(batch / workers)
+        reading = _response(prompt, more * seconds + rest, within) + rest
+        batch = min(most, math.sqrt(batch * within * more * seconds / (reading + more * seconds)))
+    cycle = reading + more * seconds
+    batch = min(most, within * more * seconds / cycle)
+    rate = batch / (more * seconds)
+    waiting = max(0.0, requests - rate * cycle)
+    return Load(
+        requests,
+        decode,
+        workers,
+        batch / workers,
+        seconds,
+        seconds,
+        _first(reading, prompt, within, bursts) + waiting / rate,
+        rate,
+        waiting=waiting if batch == most else 0.0,
+        transfer=sent,
+        readers=readers,
+        reader_count=count,
+    )
+
+
+def _first(reading: float, prompt: float, requests: float, bursts: float) -> float:
+    """Return the mean time to the first token, where a share `bursts` of requests come at once."""
+    return reading * (1 - bursts) + bursts * max(reading, prompt * (requests + 1) / 2)
+
+
+def _response(service: float, delay: float, requests: float) -> float:
+    """Return the seconds at a queue, its service included, of so many requests that come back.
+
+    A request that arrives finds (requests − 1) / requests of the mean queue, and of the one that is
+    served on average half.
+    """
+    others = max(0.0, requests - 1)
+    over = service * requests - delay
+    return (over + math.sqrt(over**2 + 4 * service * delay - 2 * service**2 * others)) / 2
