@@ -715,21 +715,6 @@ def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
             assert one.state["clock, NVML"] >= 0.995 * one.state["clock"]
 
 
-def test_a_dense_ragged_matmul_costs_up_to_71_times_a_batched_one() -> None:
-    record = rh.measured.device_records()["h200"]
-    took: dict[str, dict[str, float]] = {}
-    for one in record.group("mixture"):
-        model, tokens, way = one.name.split(", ", 2)
-        took.setdefault(f"{model}, {tokens}", {})[way.split(",")[0]] = one.seconds
-    times = [ways["ragged_dot"] / ways["batched"] for ways in took.values() if len(ways) > 3]
-    assert f"up to {max(times):.0f} times as long" in prose("where-the-time-goes")
-    for name, ways in took.items():
-        assert "Qwen3" not in name or min(ways, key=lambda way: ways[way]) == "batched"
-    combine = "combine by {} Qwen3-235B-A22B, 8192 tokens"
-    scatter, gather = (record.sample(combine.format(way)).seconds for way in ("scatter", "gather"))
-    assert f"{scatter / gather:.0f} times as long as reading" in prose("where-the-time-goes")
-
-
 def test_a_ring_is_too_slow_for_a_switch_that_adds_and_right_where_it_does_not() -> None:
     rows = roofline.validation.collectives()
     big = rows[(rows.chip == "h100") & (rows.bytes == 2**31) & (rows.collective == "all-reduce")]
@@ -1015,11 +1000,7 @@ def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
         assert (one.products >= 0.95 * one.seconds) == (wide == 1)
 
 
-def test_experts_of_deepseek_are_wide_enough_on_a_ring_of_4_and_not_of_16() -> None:
-    small, large = (roofline.network.topology("v5p", shape) for shape in ("4x4x4", "16x16x16"))
-    least = roofline.training.least_width
-    assert round(least(small, small["x"])) == round(least(small, small.fast)) == 1530
-    assert least(small, small["x"], active=8) < 2048 < least(large, large["x"], active=8)
+def test_fsdp_over_hosts_needs_hardly_more_tokens_than_inside_one() -> None:
     hosts = roofline.network.topology("h100", 64)
     inside, across = (
         roofline.training.least_tokens(hosts, over) for over in (hosts.fast, hosts.axes)
@@ -1594,3 +1575,154 @@ def test_at_256_tokens_fusing_a_gelu_or_a_second_matmul_saves_little() -> None:
     assert 1 + inside == pytest.approx(1.04, abs=0.005)
     assert roof.time(*apart) / roof.time(*epilogue) == pytest.approx(1.06, abs=0.005)
     assert (1 + 2 * inside) / (1 + inside) == pytest.approx(1.04, abs=0.005)
+
+
+# --- mixtures of experts -------------------------------------------------------------------------
+
+
+@cache
+def chapter_of_experts() -> dict[str, Any]:
+    """Functions and constants of the chapter's own cells, which these tests call again."""
+    names: dict[str, Any] = {}
+    wanted = ("me-imports", "me-models", "me-kernels", "me-compile", "me-busiest", "me-loads")
+    for cell in notebooks.load(path("mixtures-of-experts")).cells:
+        if cell.id in wanted:
+            exec(cell.source, names)
+    return names
+
+
+def test_sixteen_tokens_wake_two_thirds_of_qwens_experts_and_read_far_more_than_one() -> None:
+    draw = chapter_of_experts()["np"].random.default_rng(1)
+    woken = [
+        len({*draw.random((16, 128)).argsort(1)[:, :8].ravel().tolist()}) / 128 for _ in range(400)
+    ]
+    model = rh.models.model("qwen3-235b")
+    assert model.experts is not None
+    assert sum(woken) / len(woken) == pytest.approx(model.experts.chosen_by(16), abs=0.01)
+    stored = model.expert_layers * model.experts.count * model.experts.expert(model.d_model)
+    rest = model.active_matrices - stored * model.experts.active / model.experts.count
+    read = {t: rest + stored * model.experts.chosen_by(t) for t in (1, 64, 1024)}
+    assert read[1] == pytest.approx(model.active_matrices)
+    assert read[64] > 10 * read[1]
+    assert read[1024] < 1.03 * read[64]
+
+
+def test_measured_experts_bend_at_the_rows_of_the_ridge() -> None:
+    measured = chapter_of_experts()["measured"]
+    took = measured("h200", "bf16")
+    assert took[1024] / took[16] == pytest.approx(1.255, abs=0.01)
+    ridge = rh.chip("h200").roofline("bf16").ridge
+    assert 128 < ridge < 256
+    for chip, dtype in (("h200", "bf16"), ("b200", "bf16"), ("b200", "fp8"), ("b200", "nvfp4")):
+        took = measured(chip, dtype)
+        before, after = took[2048] / took[256], took[16384] / took[4096]
+        assert before < 1.35, (chip, dtype)  # of eight times the work
+        assert 3.5 < after < 4.1, (chip, dtype)  # of four times
+
+
+def test_grouped_kernels_reach_a_third_to_a_half_of_the_peak() -> None:
+    names = chapter_of_experts()
+    shares = {}
+    for chip, types in names["CHIPS"].items():
+        for dtype, kind in types.items():
+            rate = names["job"](16384, kind).flops / names["measured"](chip, dtype)[16384]
+            shares[chip, dtype] = rate / rh.chip(chip).roofline(kind).peak
+    assert all(0.33 < share < 0.56 for share in shares.values())
+    assert shares["h200", "bf16"] == pytest.approx(0.55, abs=0.01)
+    assert shares["b200", "bf16"] == pytest.approx(0.46, abs=0.01)
+    assert shares["b200", "nvfp4"] == pytest.approx(0.34, abs=0.01)
+    dense = rh.measured.table("matmul").query(
+        "chip == 'h200' and dtype == 'bf16' and m == 16384 and n == 2048 and k == 4096"
+    )
+    flops = 2 * 16384 * 2048 * 4096
+    peak = rh.chip("h200").peak("bf16").value
+    assert flops / dense.seconds.item() / peak == pytest.approx(0.8, abs=0.03)
+
+
+def test_the_gradient_by_the_weights_of_a_ragged_dot_is_dense_on_a_tpu() -> None:
+    needed = 2 * 128 * 128 * 4096 * 1536
+    weights = 2 * 128 * 4096 * 1536
+    reports = {
+        name: kept()[f"experts-{name}", "v6e"]
+        for way in ("ragged", "megablox")
+        for name in (f"{way}-forward", f"{way}-by_rows", f"{way}-by_weights")
+    }
+    ratios = {name: report.flops / needed for name, report in reports.items()}
+    assert ratios.pop("ragged-by_weights") > 128
+    assert all(ratio == pytest.approx(1, rel=1e-4) for ratio in ratios.values())
+    forward, rows = (reports[f"ragged-{name}"].hbm_bytes for name in ("forward", "by_rows"))
+    assert rows - forward == pytest.approx(2 * weights, rel=0.001)  # read and written, transposed
+    slow, fast = (reports[f"{way}-by_weights"].time_at_most for way in ("ragged", "megablox"))
+    assert slow > 20 * fast
+
+
+def test_a_dense_ragged_matmul_costs_up_to_71_times_a_batched_one() -> None:
+    record = rh.measured.device_records()["h200"]
+    took: dict[str, dict[str, float]] = {}
+    for one in record.group("mixture"):
+        model, tokens, way = one.name.split(", ", 2)
+        took.setdefault(f"{model}, {tokens}", {})[way.split(",")[0]] = one.seconds
+    times = [ways["ragged_dot"] / ways["batched"] for ways in took.values() if len(ways) > 3]
+    assert f"up to {max(times):.0f} times as long" in prose("mixtures-of-experts")
+    for name, ways in took.items():
+        assert "Qwen3" not in name or min(ways, key=lambda way: ways[way]) == "batched"
+    combine = "combine by {} Qwen3-235B-A22B, 8192 tokens"
+    scatter, gather = (record.sample(combine.format(way)).seconds for way in ("scatter", "gather"))
+    assert f"{scatter / gather:.0f} times as long as reading" in prose("mixtures-of-experts")
+
+
+def test_experts_of_deepseek_are_wide_enough_inside_a_host_and_not_across() -> None:
+    small, large = (roofline.network.topology("v5p", shape) for shape in ("4x4x4", "16x16x16"))
+    least = roofline.training.least_width
+    assert round(least(small, small["x"])) == round(least(small, small.fast)) == 1530
+    assert least(small, small["x"], active=8) < 2048 < least(large, large["x"], active=8)
+    host, hosts = (roofline.network.topology("h200", count) for count in (8, 64))
+    assert least(host, host.fast) < 2048 < 10_000 < least(hosts, hosts.axes, active=8)
+    # with at most four hosts for a token, the dispatch alone takes longer than the arithmetic
+    width, links = 7168, rh.chip("h200").links
+    sent = 4096 * 4 * 7 / 8 * width / float(links["nic"])
+    assert sent > 4096 * 8 * 6 * width * 2048 / rh.chip("h200").peak("fp8").value
+
+
+def test_whole_experts_send_less_and_wait_for_the_busiest_while_tokens_are_few() -> None:
+    cut, whole = 2 * 7 / 8, 2 * 7 / 8 * roofline.network.distinct(8, 8) / 8
+    assert whole / cut == pytest.approx(2 / 3, abs=0.02)
+    busiest = chapter_of_experts()["busiest"]
+    assert busiest(8) == pytest.approx(1.45, abs=0.05)
+    assert busiest(128) < 1.02
+    host = network.topology("h200", 8, ceilings="reached")
+    took = {
+        (way, batch): roofline.serving.step(
+            "deepseek-v3", host, {way: 8}, batch=batch, context=1500, weights="fp8"
+        ).seconds
+        for way in ("tensor", "expert")
+        for batch in (8, 512)
+    }
+    assert took["tensor", 8] < took["expert", 8]
+    assert took["expert", 512] < took["tensor", 512]
+
+
+def test_the_fullest_device_is_nearer_to_the_mean_than_the_fullest_expert() -> None:
+    names = chapter_of_experts()
+    rows = names["loads"](0.5, seed=3)
+    expert, eight, many = (
+        rows.max() / rows.mean(),
+        names["slowest"](rows, 8),
+        names["slowest"](rows, 64),
+    )
+    assert 1.2 < eight < 1.35
+    assert eight < many < expert
+    even, uneven = (sum((names["loads"](s, 64, n) > 0).mean() for n in range(20)) for s in (0, 1))
+    assert uneven < 0.9 * even
+
+
+def test_mixtures_err_more_than_dense_models_and_mostly_to_the_fast_side() -> None:
+    board = roofline.scoreboard(law=True)
+    mixed = board.kind.str.startswith("mixture")
+    off = board.error.abs()
+    assert off[mixed].median() > 2 * off[~mixed].median()
+    assert (board.error[mixed] < 0).mean() > 0.8
+    gpu = board.chip.map(lambda key: rh.chip(key).kind) == "gpu"
+    medians = [100 * board.error[mixed & here].median() for here in (gpu, ~gpu)]
+    for median in medians:
+        assert f"{-median:.0f}%" in prose("mixtures-of-experts")

@@ -19,13 +19,13 @@ sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
 from page_figures import EXPLAINED, draw_waterfall, explained
 from roofline.xla import can_compile
 
-TRUST = "notebooks/can-you-trust-a-roofline.ipynb"
+MIXTURES = "notebooks/mixtures-of-experts.ipynb"
 COPIES = {
     "book/images/measured-kernels.png": (
         "notebooks/measured-kernels.ipynb",
         "fig-measured-density",
     ),
-    "book/images/scoreboard-errors.png": (TRUST, "fig-step-errors"),
+    "book/images/scoreboard-errors.png": (MIXTURES, "fig-step-errors"),
 }
 DRAWN = "book/images/waterfall.png"
 
