@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline import terminal
+from roofline.diagnosis.anew import compiled_anew, reasons_of
 from roofline.diagnosis.ceilings import Ceilings, ceilings_of
 from roofline.diagnosis.devices import number_of, rows_of_devices
 from roofline.diagnosis.doubts import consistency_notes, ledger_notes, slowed, unsteady
@@ -83,6 +84,7 @@ def explain(
         Layout of those chips, as in `analyze`.
     jit : bool
         False calls the function as it is: program by program, with transfers and the host's time.
+        If a later call than the first compiles, the result says which argument changed.
     static_argnums, static_argnames, donate_argnums : optional
         As for `jax.jit`, for a function that isn't jitted already.
     consume : bool
@@ -191,7 +193,10 @@ class Task:
         say("compiling")
         runner = self._runner(UNGRAPHED if gpu else {})
         say("running, with and without the profiler")
-        call = min(runner.run(1) for _ in range(3))
+        with compiled_anew() as said:
+            first = runner.run(1)
+            said.clear()  # the first call compiles all
+            call = min(first, runner.run(1), runner.run(1))
         runs, queue = run_counts(call, self.seconds, self.queue, device.platform == "cpu")
         queue = 1 if runner.alone else queue
         traced = min(runs, 8 if gpu else 16)
@@ -221,7 +226,8 @@ class Task:
         )
         goal = statistics.median(timed.plain)
         busy = unsteady(timed.plain) if trace.platform == "cpu" else ""
-        return self.of_run(run, trace, programs, device, goal=goal, busy=busy)
+        anew = reasons_of(said)
+        return self.of_run(run, trace, programs, device, goal=goal, busy=busy, anew=anew)
 
     def of_run(
         self,
@@ -232,6 +238,7 @@ class Task:
         *,
         goal: float | None = None,
         busy: str = "",
+        anew: tuple[str, ...] = (),
     ) -> Explanation:
         """Return the explanation of a traced run with its programs, under its device's ceilings."""
         ceilings = ceilings_of(device, dtypes(programs, trace), self.ceilings)
@@ -243,6 +250,7 @@ class Task:
             platform=trace.platform,
             wall=run.wall,
             compiling=_compiling(trace, run.queue),
+            anew=anew,
             processors=int(trace.facts.get("core_count", 0)),
             unsteady=run.wall - min(run.runs),
             by_device={str(number_of(name)): rows for name, rows in devices.by_device.items()},
@@ -251,6 +259,7 @@ class Task:
             *run.notes,
             *consistency_notes(devices.rows),
             *devices.notes,
+            *(f"compiled anew, not in each call: {why}" for why in anew if not case.compiling),
             *ledger_notes(programs, devices.rows),
         )
         run = replace(run, notes=notes, date=now(), devices=devices.times)

@@ -21,10 +21,12 @@ from roofline.diagnosis.trace import (
 )
 from roofline.measure.timing import CannotRun, reason
 from roofline.xla.analysis import futile_notes
+from roofline.xla.buffers import buffers_at_peak, listing
 from roofline.xla.compiler import executable_of
+from roofline.xla.hlo import parse
 from roofline.xla.lower import Arguments, function_name, is_compiled, is_of_nnx, lower, results_of
 from roofline.xla.pallas import PallasKernel
-from roofline.xla.targets import chip_key, device_of, first_device, quiet
+from roofline.xla.targets import chip_key, device_of, first_device, platform_of, quiet
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError
 
 # --- Compile a function once, and run the same executable with and without the profiler ----------
@@ -101,7 +103,7 @@ class Runner:
         Raises
         ------
         CannotRun
-            It fails.
+            It fails; if for want of memory, the message says what fills it.
         """
         import jax
 
@@ -114,7 +116,12 @@ class Runner:
             self._fresh = False
             return (perf_counter() - begun) / calls
         except Exception as error:
-            raise CannotRun(f"{self.name} failed where it ran: {reason(error)}") from error
+            message = f"{self.name} failed where it ran: {reason(error)}"
+            if "RESOURCE_EXHAUSTED" in str(error) and self.compiled is not None:
+                platform = platform_of(device_of(self.compiled))
+                alive = buffers_at_peak(parse(self.compiled.as_text()), platform)
+                message += f"\n{listing(alive)}"
+            raise CannotRun(message) from error
 
     def _refreshed(self, calls: int) -> int:
         """Copy the donated arguments whose place no result takes, and return how many calls run.

@@ -16,6 +16,7 @@ from typing import Any
 from roofline.network.topology import slice_of
 from roofline.storage import save, write
 from roofline.xla.arrays import memory_notes
+from roofline.xla.buffers import Buffer, buffers_at_peak, listing
 from roofline.xla.collectives import axes_of_mesh
 from roofline.xla.compiler import (
     CannotCompile,
@@ -23,6 +24,7 @@ from roofline.xla.compiler import (
     DoesNotFit,
     compile_program,
     read_executable,
+    text_of_refused,
 )
 from roofline.xla.display import compiled_by
 from roofline.xla.hlo import Module, parse
@@ -42,6 +44,7 @@ from roofline.xla.targets import (
     NoCompiler,
     can_compile,
     chip_key,
+    chip_of,
     compiler_version,
     device_of,
     is_chip,
@@ -185,7 +188,8 @@ def analyze(
     UnknownName, BadType, BadValue
         No such chip; an option outside what is allowed, or also an argument of the function.
     NoCompiler, CannotCompile, DoesNotFit
-        No compiler for this chip here, or it refuses the program; it needs too much memory.
+        No compiler for this chip here, or it refuses the program; it needs too much memory, and
+        the message says what fills it.
     CannotTrace
         JAX can't trace the function with these arguments.
 
@@ -231,7 +235,8 @@ def analyze(
         if stored is None:
             raise
         first, *more = str(error).splitlines()
-        return use_record(stored, record, "; ".join([first, *more[-1:]]))
+        advice = [] if isinstance(error, DoesNotFit) else more[-1:]
+        return use_record(stored, record, "; ".join([first, *advice]))
     if record is not None and target is not None and use == "auto":
         warn_of_changes(report, record)
     return report
@@ -337,10 +342,11 @@ def report_of(
         mesh, devices = {}, 0
     else:
         lowered = lower(fn, arguments, jit, chip, topology, name)
-        program = compile_program(lowered)
+        program = _fitting(lowered)
         mesh, devices = lowered.mesh, lowered.partitions
     platform, axes = lowered.platform, axes_of_mesh(mesh)
     module = parse(program.text)
+    alive = buffers_at_peak(module, platform)
     ledger = kernels(module, platform, turns=turns, calls=lowered.calls)
     report = Report(
         name=name,
@@ -351,6 +357,7 @@ def report_of(
         notes=(
             *futile_notes(lowered),
             *memory_notes(module, ledger.rows),
+            *_fullness(alive, lowered.target),
             *ledger.notes,
             *_platform_notes(lowered),
         ),
@@ -361,12 +368,36 @@ def report_of(
         mesh=mesh,
         topology=lowered.topology,
         memory=program.memory,
+        buffers=alive,
         requested_flops=lowered.requested,
         calls=lowered.calls,
         compiling=time.perf_counter() - started,
         text=program.text,
     )
     return report, module
+
+
+def _fitting(lowered: Lowered) -> CompilerOutput:
+    """Compile a program; if it needs too much of a TPU's HBM, say what fills it."""
+    try:
+        return compile_program(lowered)
+    except DoesNotFit as error:
+        text = text_of_refused(lowered) if lowered.devices and error.space == "hbm" else ""
+        if not text:
+            raise
+        alive = buffers_at_peak(parse(text), lowered.platform)
+        raise DoesNotFit(f"{error}\n{listing(alive)}", alive) from error
+
+
+FULL = 0.5
+"""Share of a device's memory from which on a note says what fills it."""
+
+
+def _fullness(alive: Sequence[Buffer], target: str) -> list[str]:
+    chip = chip_of(target)
+    hbm = None if chip is None else chip.per_device().memory["hbm"].capacity
+    full = hbm is not None and sum(buffer.bytes for buffer in alive) > FULL * hbm.value
+    return [listing(alive)] if full else []
 
 
 def _executable_given(

@@ -10,8 +10,10 @@ import pickle
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.terminal import progress
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     import jax
     from jaxlib.mlir import ir
     from jaxlib.xla_client import CompileOptions
+
+    from roofline.xla.buffers import Buffer
 
 # --- The compiler's output: text, costs, memory --------------------------------------------------
 
@@ -147,7 +151,8 @@ class DoesNotFit(CannotCompile):
     """The program needs more memory than a device has.
 
     `needed` and `capacity` are bytes of the memory `space`; None if the compiler doesn't state
-    them.
+    them. `buffers` are alive when it needs most, the largest first, as in `Report.buffers`; the
+    message lists ten. They are known of a TPU's HBM, and not in a record.
 
     Examples
     --------
@@ -155,8 +160,9 @@ class DoesNotFit(CannotCompile):
     True
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, buffers: Sequence[Buffer] = ()) -> None:
         super().__init__(message)
+        self.buffers = tuple(buffers)
         matches = [match for form in _OVER for match in [form.search(message)] if match]
         self.needed = _bytes(matches[0]["used"]) if matches else None
         self.capacity = _bytes(matches[0]["of"]) if matches else None
@@ -208,6 +214,20 @@ def compile_ahead(lowered: Lowered) -> CompilerOutput:
     return _output(text, costs, program.get_compiled_memory_stats)
 
 
+def text_of_refused(lowered: Lowered) -> str:
+    """Return the text of a program that a TPU's compiler refuses, as it leaves it in a dump.
+
+    Empty if it leaves none.
+    """
+    with tempfile.TemporaryDirectory(prefix="roofline-refused-") as folder:
+        dump = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+        options = _options(lowered, dump)
+        with quiet(), contextlib.suppress(Exception):  # it refuses it again
+            _compiled(lowered.module, lowered.devices, options)
+        texts = [path.read_text("utf-8") for path in Path(folder).glob("*after_optimizations.txt")]
+    return texts[0] if texts else ""
+
+
 def _compiled(module: ir.Module, devices: Sequence[jax.Device], options: CompileOptions) -> Any:
     from jax._src.interpreters import mlir
     from jaxlib import xla_client
@@ -250,8 +270,8 @@ def answer_costs() -> None:
     print(json.dumps({key: costs[key] for key in _WANTED if key in costs}))
 
 
-def _options(lowered: Lowered) -> CompileOptions:
-    """Return the options that JAX would give the compiler."""
+def _options(lowered: Lowered, more: Mapping[str, Any] | None = None) -> CompileOptions:
+    """Return the options that JAX would give the compiler, and `more`."""
     import numpy as np
     from jax._src import compiler
 
@@ -260,7 +280,7 @@ def _options(lowered: Lowered) -> CompileOptions:
         num_replicas=1,
         num_partitions=count,
         device_assignment=np.array(lowered.devices, dtype=object).reshape(1, count),
-        env_options_overrides=dict(lowered.options) or None,
+        env_options_overrides={**lowered.options, **(more or {})} or None,
     )
     inputs, outputs = _shardings_given(lowered.module)
     options.parameter_is_tupled_arguments = len(inputs) > 2000

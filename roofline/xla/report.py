@@ -13,6 +13,7 @@ import msgspec
 from roofline import storage
 from roofline.terminal import text_of
 from roofline.xla import display
+from roofline.xla.buffers import Buffer
 from roofline.xla.changes import Changes, changes
 from roofline.xla.collectives import CollectiveOp
 from roofline.xla.compiler import MemoryStats
@@ -52,7 +53,8 @@ class Report:
     Everything is per device and run, in FLOPs, bytes, seconds. `memory.total` is what a device
     needs; `requested_flops` are those of the function's matmuls, for all devices; `xla` is what
     `cost_analysis` says; `origin` is "compiled" or "record"; `calls` are its Pallas kernels as
-    traced, which a record doesn't have.
+    traced, and `buffers` what is alive in HBM when it needs most of it, the largest first: a record
+    has neither.
 
     Examples
     --------
@@ -80,6 +82,7 @@ class Report:
     compiling: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
     calls: tuple[PallasKernel, ...] = field(default=(), compare=False, repr=False)
+    buffers: tuple[Buffer, ...] = field(default=(), compare=False, repr=False)
     package: str = field(default="", compare=False, repr=False)
     summary: str = field(default="", compare=False, repr=False)
 
@@ -432,7 +435,7 @@ axis."""
 LONGEST_PROGRAM = 8000
 """Most characters of a program in a record; a longer program is left out."""
 
-_LEFT_OUT = {"origin", "compiling", "calls", "package", "summary"}
+_LEFT_OUT = {"origin", "compiling", "calls", "buffers", "package", "summary"}
 """Fields of a report that a whole record leaves out."""
 
 

@@ -171,6 +171,8 @@ class Case:
         Whether the seconds of rows were measured; otherwise they are those of their roofs.
     compiling : float
         Seconds of each call in which the host compiles.
+    anew : tuple of str
+        Why functions were compiled in a later call than the first.
     processors : int
         Multiprocessors of a GPU; 0 where that isn't known.
     unsteady : float
@@ -188,6 +190,7 @@ class Case:
     wall: float
     measured: bool = True
     compiling: float = 0.0
+    anew: tuple[str, ...] = ()
     processors: int = 0
     unsteady: float = 0.0
     by_device: Mapping[str, tuple[TimedRow, ...]] = field(default_factory=dict)

@@ -155,6 +155,7 @@ def compiling(case: Case) -> Claims:
     """Yield the time in which every call compiles anew."""
     if case.compiling:
         evidence = f"{case.compiling * 1e3:,.1f} ms of each call are the compiler's"
+        evidence = ": ".join([evidence, "; ".join(case.anew)][: 1 + bool(case.anew)])
         yield Claim(COMPILING, (), evidence, more=case.compiling)
 
 

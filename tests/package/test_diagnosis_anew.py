@@ -1,0 +1,65 @@
+"""Explanations say which argument makes JAX compile a function again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import roofline
+from roofline.diagnosis.anew import compiled_anew, reasons_of
+
+X = jnp.ones((64, 64))
+scaled = jax.jit(lambda x, scale: x * scale)
+power = jax.jit(lambda x, k: x * k, static_argnums=1)
+CALLS: dict[str, Callable[[int], Any]] = {
+    "x is f32[65], and was f32[64]": lambda n: scaled(jnp.ones(64 + n), 2.0),
+    "x is bf16[16], and was f32[16]": lambda n: scaled(
+        jnp.ones(16, "bfloat16" if n else "float32"), 2.0
+    ),
+    "scale is f32[], and was f32[] of a weak type (a Python number)": lambda n: scaled(
+        X, jnp.float32(2.0) if n else 2.0
+    ),
+    "a static argument is 1, and was 0": lambda n: power(X, n),
+    "it is defined anew, and a new function is a new program": lambda _: jax.jit(lambda y: y + 1)(
+        X
+    ),
+    "": lambda _: scaled(X, 2.0),
+}
+
+
+@pytest.mark.parametrize("reason", CALLS)
+def test_the_argument_that_changed(reason: str) -> None:
+    jax.clear_caches()
+    with compiled_anew() as said:
+        CALLS[reason](0)
+        said.clear()
+        CALLS[reason](1)
+    found = reasons_of(said)
+    assert [why.partition("): ")[2] for why in found] == ([reason] if reason else [])
+    assert all("test_diagnosis_anew.py:" in why for why in found)
+
+
+def test_an_explanation_says_which(capfd: pytest.CaptureFixture[str]) -> None:
+    def explained(call: Callable[[int], Any]) -> roofline.diagnosis.Explanation:
+        jax.clear_caches()
+        count = itertools.count()
+        options: Any = {"jit": False, "seconds": 0.02, "progress": False}
+        return roofline.explain(lambda _: call(next(count)), X, **options)
+
+    grown, once = (
+        explained(call)
+        for call in (
+            lambda n: scaled(jnp.ones(100 + n), 2.0),
+            lambda n: scaled(X, 2.0 if n else 2),
+        )
+    )
+    (finding,) = (f for f in grown.findings if f.cause == "compiling")
+    assert "x is f32[101], and was f32[100]" in finding.evidence
+    assert "scale is f32[]" in "".join(once.notes)
+    assert not [f for f in once.findings if f.cause == "compiling"]
+    assert "CACHE MISS" not in capfd.readouterr().err

@@ -1,0 +1,109 @@
+"""What fills a device's memory: the buffers that are alive at the peak, with their lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from compiled_programs import spec
+from compiled_reports import needs
+
+import roofline
+from roofline.measure.timing import CannotRun
+from roofline.xla import DoesNotFit, analyze
+from roofline.xla.buffers import Buffer, buffers_at_peak
+from roofline.xla.hlo import parse
+from tools import programs
+
+LAYERS, WIDTH, VOCABULARY = 4, 512, 32_000
+WEIGHTS, TABLE = 2 * LAYERS * WIDTH**2, 2 * WIDTH * VOCABULARY
+
+
+def line_of(text: str) -> int:
+    """Return the line of this file that begins with a text."""
+    lines = Path(__file__).read_text("utf-8").splitlines()
+    return next(n for n, line in enumerate(lines, 1) if line.strip().startswith(text))
+
+
+def loss(weights: Any, table: Any, x: Any) -> Any:
+    def layer(h: Any, w: Any) -> Any:
+        return jnp.tanh(h @ w), None
+
+    h, _ = jax.lax.scan(layer, x, weights)
+    logits = jnp.matmul(h, table, preferred_element_type=jnp.float32)
+    return jax.nn.logsumexp(logits, -1).mean()
+
+
+def step(weights: Any, table: Any, x: Any) -> Any:
+    found = jax.grad(loss, (0, 1))(weights, table, x)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, (weights, table), found)
+
+
+def arguments(tokens: int) -> Any:
+    return spec(LAYERS, WIDTH, WIDTH), spec(WIDTH, VOCABULARY), spec(tokens, WIDTH)
+
+
+def named(buffers: tuple[Buffer, ...], shape: str, kind: str) -> Buffer:
+    (found,) = (b for b in buffers if (b.shape, b.kind) == (shape, kind))
+    return found
+
+
+def test_planted_buffers_have_their_bytes_and_lines() -> None:
+    needs("v5e")
+    tokens = 8192
+    report = analyze(step, *arguments(tokens), chip="v5e")
+    largest = report.buffers[0]
+    assert (largest.shape, largest.kind) == (f"f32[{tokens},{VOCABULARY}]", "temporary")
+    assert largest.bytes == 4 * tokens * VOCABULARY
+    assert largest.source is not None
+    assert largest.source.line == line_of("logits =")
+    saved = [b for b in report.buffers if b.shape == f"bf16[{LAYERS},{tokens},{WIDTH}]"]
+    assert sum(b.bytes for b in saved) >= 2 * LAYERS * tokens * WIDTH
+    assert {b.source.line for b in saved if b.source} <= {line_of("return jnp.t"), line_of("h, _")}
+    assert named(report.buffers, f"bf16[{WIDTH},{VOCABULARY}]", "argument").role == "table"
+    assert named(report.buffers, f"bf16[{WIDTH},{VOCABULARY}]", "result").bytes == TABLE
+
+
+def test_donated_arguments_hold_the_results() -> None:
+    needs("v5e")
+    kept, given = (
+        analyze(step, *arguments(8192), chip="v5e", donate_argnums=donated).buffers
+        for donated in (None, (0, 1))
+    )
+    saved = sum(b.bytes for b in kept) - sum(b.bytes for b in given)
+    assert saved == pytest.approx(WEIGHTS + TABLE, rel=0.01)
+    assert not [b for b in given if b.kind == "result" and b.bytes > 1024]
+
+
+def test_what_does_not_fit_says_what_fills_it() -> None:
+    needs("v5e")
+    tokens = 262_144
+    with pytest.raises(DoesNotFit) as caught:
+        analyze(step, *arguments(tokens), chip="v5e")
+    error = caught.value
+    largest = error.buffers[0]
+    assert largest.bytes == 4 * tokens * VOCABULARY
+    assert f"f32[{tokens},{VOCABULARY}]" in str(error)
+    assert f"test_xla_buffers.py:{line_of('logits =')}" in str(error)
+    assert sum(b.bytes for b in error.buffers) == pytest.approx(error.needed, rel=0.01)
+
+
+def test_programs_need_what_is_alive_at_their_peak() -> None:
+    """By the compiler's own allocation, for nine tenths of what the tests compile."""
+    near = []
+    for entry in programs.kept().values():
+        memory = programs.program_of(entry).memory
+        alive = sum(b.bytes for b in buffers_at_peak(parse(entry["text"]), "tpu"))
+        near.append(abs(alive / max(memory.total - memory.code, 1) - 1) < 0.01)
+    assert not near or sum(near) > 0.88 * len(near)
+
+
+def test_a_run_without_memory_says_what_fills_it() -> None:
+    side = 2**24  # squared, more than a process can address
+    with pytest.raises(CannotRun, match="RESOURCE_EXHAUSTED") as caught:
+        roofline.explain(lambda x: jnp.outer(x, x).cumsum(0), jnp.ones(side), progress=False)
+    assert f"f32[{side},{side}]" in str(caught.value)
+    assert "argument: x" in str(caught.value)
