@@ -34,7 +34,7 @@ CHIPS = {
 DTYPES = {"bfloat16": "bf16", "half": "fp16", "fp8_block": "fp8 in blocks", "sq": "int8"}
 DTYPES |= {"int8_wo": "int8 weights", "int4_wo": "int4 weights", "w4a16_mxfp4": "mxfp4 weights"}
 DTYPES |= {"w4a8_mxfp4_mxfp8": "mxfp4 weights, mxfp8"}
-ORDER = ["chip", "dtype", "op", "head_dim", "experts", "local_experts", "top_k", "hidden"]
+ORDER = ["chip", "dtype", "op", "layout", "load", "head_dim", "experts", "local_experts", "top_k", "hidden"]
 ORDER += ["inter", "n", "k", "heads", "kv_heads", "batch", "kv_len", "gpus", "tokens", "m", "bytes"]
 
 
@@ -112,6 +112,27 @@ def grouped(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
     return rows.rename(columns=named).assign(local_experts=local)
 
 
+LAYOUTS = {(1, 1): "one GPU", (1, 8): "whole experts", (8, 1): "width cut"}
+LOADS = {"balanced": "even", "power_law_1.01": "power law 1.01", "power_law_1.2": "power law 1.2"}
+
+
+def uneven_experts(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
+    """Return one shape's times by load, on one GPU and split over eight: of these, the fullest's.
+
+    8 of 128 experts of 4096 × 1536, by one library, so that loads are compared in one kernel.
+    """
+    rows = read(folder, "moe_perf", said)
+    shape = {"num_experts": 128, "topk": 8, "hidden_size": 4096, "inter_size": 1536}
+    for name, wanted in {**shape, "library": "vllm"}.items():
+        rows = rows[rows[name] == wanted]
+    split = pd.Series(zip(rows["moe_tp_size"], rows["moe_ep_size"], strict=True), rows.index)
+    rows = rows.assign(layout=split.map(LAYOUTS), load=rows["distribution"].map(LOADS))
+    kept = int(rows["layout"].count())
+    said["dropped"]["another shape, library or split"] = said["rows"] - kept
+    named = {"moe_dtype": "dtype", "num_tokens": "tokens"}
+    return rows.dropna(subset=["layout", "load"]).rename(columns=named)
+
+
 def collectives(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
     rows = read(folder, "nccl_perf", said)
     # message_size counts elements: half has two bytes each
@@ -141,6 +162,7 @@ FAMILIES = {
     "prefill_mla": lambda folder, said: mla(folder, said, "context"),
     "decode_mla": lambda folder, said: mla(folder, said, "generation"),
     "grouped_matmul": grouped,
+    "uneven_experts": uneven_experts,
     "collective": collectives,
     "custom_all_reduce": custom_all_reduce,
     "quantise": quantise,

@@ -1761,6 +1761,32 @@ def test_the_fullest_device_is_nearer_to_the_mean_than_the_fullest_expert() -> N
     assert uneven < 0.9 * even
 
 
+def test_measured_layouts_of_experts_and_what_uneven_loads_cost_them() -> None:
+    rows = rh.measured.table("uneven_experts").set_index(
+        ["chip", "dtype", "layout", "load", "tokens"]
+    )
+    took = rows.seconds.to_dict()
+    cut, whole = "width cut", "whole experts"
+    assert (
+        0.8
+        < took["h200", "bf16", cut, "even", 16384] / took["h200", "bf16", whole, "even", 16384]
+        < 1
+    )
+    narrow = [took["b200", "nvfp4", way, "even", 16384] for way in (whole, cut)]
+    assert narrow[0] / narrow[1] == pytest.approx(1 / 2, abs=0.03)
+
+    def longer(layout: str, tokens: int) -> float:
+        even, uneven = (
+            took["h200", "bf16", layout, load, tokens] for load in ("even", "power law 1.2")
+        )
+        return uneven / even
+
+    assert longer("one GPU", 32) == pytest.approx(5 / 6, abs=0.02)
+    assert longer(whole, 32) < 1
+    assert longer(whole, 16384) == pytest.approx(1.63, abs=0.01)
+    assert longer(cut, 16384) < 1.1
+
+
 def test_mixtures_err_more_than_dense_models_and_mostly_to_the_fast_side() -> None:
     board = roofline.scoreboard(law=True)
     mixed = board.kind.str.startswith("mixture")
