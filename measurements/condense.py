@@ -35,8 +35,8 @@ DTYPES = {"bfloat16": "bf16", "half": "fp16", "fp8_block": "fp8 in blocks", "sq"
 DTYPES |= {"int8_wo": "int8 weights", "int4_wo": "int4 weights", "w4a16_mxfp4": "mxfp4 weights"}
 DTYPES |= {"w4a8_mxfp4_mxfp8": "mxfp4 weights, mxfp8"}
 ORDER = ["chip", "dtype", "op", "layout", "load", "head_dim", "experts", "local_experts", "top_k"]
-ORDER += ["hidden", "inter", "n", "k", "heads", "kv_heads", "batch", "kv_len", "gpus", "tokens", "m"]
-ORDER += ["bytes"]
+ORDER += ["hidden", "inter", "n", "k", "heads", "kv_heads", "batch", "kv_len", "gpus", "tokens"]
+ORDER += ["m", "bytes"]
 
 
 def l2_bytes(on: str) -> float:
