@@ -8,7 +8,8 @@ from typing import Any
 
 from roofline import network
 from roofline.configurations import model as model_of
-from roofline.serving.operations import COSTS, HANDED_ON, STORED
+from roofline.serving.layer import COSTS
+from roofline.serving.operations import HANDED_ON, STORED
 from roofline.serving.setting import NARROW
 from roofline.serving.strategies import SPLIT, STRATEGIES, Fused
 from roofline.serving.tensor_parallel import chip_counts

@@ -4,6 +4,11 @@
 and by sequences. Experts are split over "expert", which splits the sequences of everything else;
 "data" are whole replicas.
 
+A server's sizes in these words: ``tp_size`` is "tensor", ``attention_dp_size`` "expert", and
+``moe_tp_size`` `expert_widths`; ``moe_ep_size`` follows, since tensor · expert = moe_tp · moe_ep.
+Whole experts on the devices of one tensor-parallel group need no exchange but the sum that the
+group takes in any case.
+
 Sources: R. Pope et al., "Efficiently Scaling Transformer Inference", arXiv:2211.05102, section 3.3
 (the cache split by sequences); N. Bhatia et al., "Helix Parallelism", arXiv:2507.07120 (by
 positions); jax-ml/scaling-book, "All about Transformer inference"; DeepSeek-AI, arXiv:2412.19437,
@@ -12,12 +17,14 @@ section 3.4.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from roofline import network
 from roofline.network.collectives import Transfer
 from roofline.serving.setting import ROLES, ServingSetting
-from roofline_helpers.common.dtypes import width
+from roofline_helpers.common.dtypes import width as dtype_width
+from roofline_helpers.models.layers import Experts
 
 
 def exchanges(s: ServingSetting) -> Iterator[Transfer]:
@@ -35,13 +42,26 @@ def exchanges(s: ServingSetting) -> Iterator[Transfer]:
         yield Transfer("width", "sums of attention and feed-forward", model.sums, summed)
     yield from _of_caches(s)
     if s.size("expert") > 1 and model.experts:
-        sent = model.experts.inner or model.d_model
-        routed = s.tokens / s.size("data", "expert") * sent / s.widths
-        active, over = model.experts.active, s.mesh["expert"]
-        moved = network.all_to_all(2 * routed * active * s.size("expert"), over)
-        least = network.collectives.copies(routed * min(2.0, width(s.activations)), active, over)
-        purpose, count = "tokens to experts and back", 2 * model.expert_layers
-        yield Transfer("expert", purpose, count, moved, least=least)
+        yield from _of_experts(s, model.experts)
+
+
+def _of_experts(s: ServingSetting, experts: Experts) -> Iterator[Transfer]:
+    """Yield the exchanges of the devices that share experts, but not each other's sequences."""
+    width, count = experts.inner or s.model.d_model, s.model.expert_layers
+    over = s.mesh["expert"]
+    if s.expert_widths > s.widths:  # each computes a part of the width, for the tokens of others
+        nbytes = 2 * s.sequences("data") * s.new_tokens * width
+        yield Transfer("expert", "all tokens to all", count, network.all_gather(nbytes, over))
+        yield Transfer("expert", "sums back", count, network.reduce_scatter(nbytes, over))
+        return
+    routed = s.tokens / s.size("data", "expert") * width / s.widths
+    if s.expert_widths < s.widths:  # also to the devices that share every other matrix
+        over = (*over, *(axis for role in ROLES[2:] for axis in s.mesh.get(role, ())))
+    members = math.prod(axis.size for axis in over)
+    moved = network.all_to_all(2 * routed * experts.active * members, over)
+    sent = routed * min(2.0, dtype_width(s.activations))
+    least = network.collectives.copies(sent, experts.active, over)
+    yield Transfer("expert", "tokens to experts and back", 2 * count, moved, least=least)
 
 
 def _of_caches(s: ServingSetting) -> Iterator[Transfer]:
@@ -53,7 +73,7 @@ def _of_caches(s: ServingSetting) -> Iterator[Transfer]:
     by_batch, by_position = (s.mesh.get(role, ()) for role in ("batch", "context"))
     if s.phase == "prefill":
         if s.size("batch", "context") > 1:
-            nbytes = tokens * cached * width(s.cache)
+            nbytes = tokens * cached * dtype_width(s.cache)
             moved = network.all_to_all(nbytes, (*by_position, *by_batch))
             yield Transfer("context", "new keys and values to their place", layers, moved)
         return

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
-from roofline.serving.operations import jobs, stored
-from roofline.serving.setting import ServingSetting
-from roofline_helpers.common.dtypes import width
+from roofline.serving.operations import fused, operations, stored
+from roofline.serving.setting import ServingSetting, Sizes
 from roofline_helpers.work import Work
+
+EVERY = 10**6
+"""Tokens that choose every expert."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,7 @@ class ServingMemory:
     """Bytes of one device: what a step needs at once, and what there is.
 
     `activations` is the peak of live bytes during any kernel: those that it reads and writes, and
-    those that a later kernel needs; on a topology they are left out. `reserve` is the runtime's.
+    those that a later kernel needs. `reserve` is the runtime's.
 
     Examples
     --------
@@ -60,22 +63,25 @@ class ServingMemory:
 def footprint(s: ServingSetting) -> ServingMemory:
     """Return the memory of each device."""
     capacity = s.chip.memory["hbm"].capacity.value
-    if s.by_kernel:
-        weights: float = s.share.weights_bytes(s.weights, s.vocabulary)
-        traveling = jobs(replace(s, resident=False))  # none of it stays on the chip
-        alive = _peak_live_bytes([job.work for job in traveling])
-    else:
-        weights, alive = _weights_on_mesh(s), 0
-    return ServingMemory(weights, s.cache_bytes, alive, capacity, s.reserve * capacity)
+    alive = max(_peak_live_bytes([job.work for job in kind]) for kind in fused(s.sizes))
+    return ServingMemory(
+        _weights(s.sizes, s.model.tied), s.cache_bytes, alive, capacity, s.reserve * capacity
+    )
 
 
-def _weights_on_mesh(s: ServingSetting) -> float:
-    """Return the bytes of weights, without those of the norms."""
-    model = s.model
-    experts = model.expert_layers * model.expert_parameters() / s.size("expert")
-    total = model.mixing * width(s.projections) + model.dense * width(s.weights)
-    total += experts * width(s.experts) + model.vocabulary_parameters * width(s.vocabulary)
-    return total / s.widths
+@lru_cache(maxsize=1024)
+def _weights(sizes: Sizes, tied: bool) -> int:
+    """Return the bytes of weights: what the operations of all layers read, and every expert."""
+    alone = sizes._replace(tokens=1, ends=1, sequences=1, new=1, prefill=False, grouped=False)
+    alone = alone._replace(routed=EVERY, activations=sizes.half)
+    nbytes, ends = 0.0, {"W head": 0.0, "γ": 0.0}
+    for block, layers in sizes.model.kinds.items():
+        ops = operations(alone, block)
+        read = {t: float(n) for op in ops.values() for t, n in op.reads.items() if t[0] in "Wγ"}
+        ends = {name: read[name] for name in ends}
+        del read["W embedding, rows"]
+        nbytes += layers * (sum(read.values()) - sum(ends.values()))
+    return int(nbytes + sum(ends.values()) + (0 if tied else ends["W head"]))
 
 
 def _peak_live_bytes(works: list[Work]) -> int:

@@ -1,30 +1,29 @@
-"""The operations of a step, and their kernels by fusion strategy."""
+"""The operations of a step on one device, and their kernels by fusion strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from roofline.serving.setting import ServingSetting, Sizes
+from roofline.serving.feeding import feed_forward
+from roofline.serving.layer import Layer
+from roofline.serving.mixing import mix_tokens
+from roofline.serving.setting import ServingSetting, Sizes, split
 from roofline.serving.strategies import SPLIT, STRATEGIES
 from roofline_helpers import work
 from roofline_helpers.common.dtypes import nbytes
+from roofline_helpers.models.layers import Block
 from roofline_helpers.work import Work
 
-COSTS = {
-    "RoPE": 3,  # × cos, other half × sin, add
-    "quantise": 2,  # × 1/scale, round
-}
-"""FLOPs per element of operations missing from `work.COSTS`. Quantisation scales are static."""
-
-
-STORED = "WγKV"
-"""First letters of the tensors that stay in memory from step to step: weights and the cache."""
+STORED = "WγKVS"
+"""First letters of the tensors that stay in memory from step to step: weights, cache, states."""
 
 HANDED_ON = ("x''", "next n1", "next n1, narrow")
 """The output of a layer, which the next one reads."""
+
+_LAST = ("final RMSNorm", "LM head")
+_ELSEWHERE = {"embedding", "RMSNorm 1", "quantise 1", "next RMSNorm 1", "next quantise 1", *_LAST}
+"""Operations between layers, which run where a strategy has them."""
 
 
 class Job(NamedTuple):
@@ -36,29 +35,42 @@ class Job(NamedTuple):
 
 
 def jobs(setting: ServingSetting) -> list[Job]:
-    """Return the kernels of a step, each once, in the order of their first run."""
-    chosen = list(_fused(setting.sizes))
-    return _staying(chosen, setting) if setting.resident else chosen
+    """Return the kernels of a step, each once: those of each kind of layer in order."""
+    kinds = (_staying(kind, setting) if setting.resident else kind for kind in fused(setting.sizes))
+    return [job for kind in kinds for job in kind]
 
 
 @lru_cache(maxsize=1024)
-def _fused(sizes: Sizes) -> tuple[Job, ...]:
-    """Return the kernels; many steps share them, with any chip, ceilings and memory."""
-    ops = operations(sizes)
-    layers = sizes.share.layers
-    counts = {"once": 1, "layers": layers, "between": layers - 1}
-    chosen = []
-    for kernel in (SPLIT if sizes.chips > 1 else STRATEGIES)[sizes.fusion]:
-        present = tuple(op for op in kernel.ops if op in ops)
-        if kernel.ops[0] in ops and counts[kernel.count]:
-            job = ops[present[0]]
-            if len(present) > 1:
-                job = work.fuse(*(ops[op] for op in present), keep=kernel.keep)
-            chosen.append(Job(present, counts[kernel.count], job))
-    return tuple(chosen)
+def fused(sizes: Sizes) -> tuple[tuple[Job, ...], ...]:
+    """Return the kernels of each kind of layer, with those before the first and after the last.
+
+    Many steps share them, with any chip, ceilings and memory.
+    """
+    blocks = sizes.model.blocks or sizes.model.alike
+    strategy = (SPLIT if sizes.widths > 1 else STRATEGIES)[sizes.fusion]
+    kinds = []
+    for block, layers in sizes.model.kinds.items():
+        ops = operations(sizes, block)
+        is_last = block == blocks[-1]
+        counts = {"layers": layers, "between": layers - is_last}
+        chosen = []
+        for kernel in strategy:
+            present = tuple(op for op in kernel.ops if op in ops)
+            ends = is_last if {*kernel.ops} & {*_LAST} else block == blocks[0]
+            launches = counts.get(kernel.count, int(ends))
+            if kernel.ops[0] in ops and launches:
+                job = ops[present[0]]
+                if len(present) > 1:
+                    job = work.fuse(*(ops[op] for op in present), keep=kernel.keep)
+                chosen.append(Job(present, launches, job))
+        rest = {*ops} - {op for job in chosen for op in job.ops} - _ELSEWHERE
+        chosen += [Job((op,), layers, ops[op]) for op in rest]
+        order = {op: number for number, op in enumerate(ops)}
+        kinds.append(tuple(sorted(chosen, key=lambda job: order[job.ops[0]])))
+    return tuple(kinds)
 
 
-def _staying(chosen: list[Job], setting: ServingSetting) -> list[Job]:
+def _staying(chosen: tuple[Job, ...], setting: ServingSetting) -> list[Job]:
     """Return the kernels with activations on the chip between them, if they fit.
 
     Weights and cache never stay: each layer has its own. A layer's output stays for the next one.
@@ -80,126 +92,48 @@ def stored(tensor: str) -> bool:
     return tensor[0] in STORED
 
 
-def operations(sizes: Sizes) -> dict[str, Work]:
-    """Return every operation as a kernel of its own.
+def stored_bytes(job: Work) -> float:
+    """Return the bytes of such tensors that a kernel reads and writes."""
+    sizes = {**job.reads, **job.writes}.items()
+    return sum(float(size) for tensor, size in sizes if stored(tensor))
 
-    Tensors that stay in memory begin with a letter of `STORED`: W and γ weights, K and V the cache.
+
+def operations(sizes: Sizes, block: Block) -> dict[str, Work]:
+    """Return every operation of a kind of layer, and before and after it, as its own kernel.
+
+    Tensors that stay in memory begin with a letter of `STORED`: W and γ weights, K and V the cache,
+    S states.
     """
-    layer = _Layer(sizes)
-    model, half, rows = sizes.share, sizes.half, sizes.tokens
-    d = model.d_model
-    taken = nbytes(rows * d, half)
-    looked_up = nbytes(rows * d, sizes.vocabulary)
-    gathered = {"ids": nbytes(rows, "int32"), "W embedding, rows": looked_up}
+    layer, half, d = Layer(sizes, block), sizes.half, sizes.model.d_model
+    taken = nbytes(sizes.tokens * d, half)
+    looked_up = nbytes(sizes.tokens * d, sizes.vocabulary)
+    gathered = {"ids": nbytes(sizes.tokens, "int32"), "W embedding, rows": looked_up}
     layer.ops["embedding"] = Work("embedding", gathered, {"x": taken}, dtype=half)
-    layer.mix_tokens()
-    layer.feed_forward()
+    feeds = [sizes.experts if block.experts else sizes.weights] if block.feeds else []
+    first, second = ([sizes.projections], feeds) if block.mixer else (feeds, [])
+    if block.parallel:
+        first = [*first, *second]
+    apart = bool(block.mixer and block.feeds) and not block.parallel
+    layer.norm("RMSNorm 1", "x", "n1", "1")
+    layer.quantise("quantise 1", "n1", sizes.tokens, d, *first)
+    if block.mixer:
+        mix_tokens(layer, block.mixer)
+    if apart:
+        layer.add("residual 1", "x", "a", to="x'")
+        layer.norm("RMSNorm 2", "x'", "n2", "2")
+        layer.quantise("quantise 2", "n2", sizes.tokens, d, *second)
+    if block.feeds:
+        feed_forward(layer, "n2" if apart else "n1")
+    terms = (
+        ("x'", "f") if apart else ("x", *("a",) * bool(block.mixer), *("f",) * bool(block.feeds))
+    )
+    layer.add("residual 2", *terms, to="x''")
     layer.norm("next RMSNorm 1", "x''", "next n1", "1")
-    layer.quantise("next quantise 1", "next n1", d)
+    layer.quantise("next quantise 1", "next n1", sizes.tokens, d, *first)
     layer.norm("final RMSNorm", "x''", "n", "")
     names = ("n", "W head", "logits")  # of n, only the rows whose logits are needed
-    rows, narrow = sizes.ends, sizes.vocabulary
-    layer.ops["LM head"] = work.matmul(rows, model.vocabulary, d, half, b=narrow, names=names)
+    columns = split(sizes.model.vocabulary, sizes.widths)
+    layer.ops["LM head"] = work.matmul(
+        sizes.ends, columns, d, half, b=sizes.vocabulary, names=names
+    )
     return layer.ops
-
-
-@dataclass
-class _Layer:
-    """Collects the operations of one layer in order, and those before and after it."""
-
-    sizes: Sizes
-    ops: dict[str, Work] = field(default_factory=dict)
-
-    @property
-    def _narrow(self) -> bool:
-        return self.sizes.activations != self.sizes.half
-
-    def norm(self, op: str, x: str, y: str, tag: str) -> None:
-        """Add a norm of the tokens."""
-        s = self.sizes
-        self.ops[op] = work.rmsnorm(s.tokens, s.share.d_model, s.half, x=x, y=y, tag=tag)
-
-    def quantise(self, op: str, tensor: str, width: int) -> None:
-        """Add the quantisation of a tensor, if activations are narrow."""
-        s = self.sizes
-        if self._narrow:
-            reads, writes = {tensor: s.half}, {f"{tensor}, narrow": s.activations}
-            flops = COSTS["quantise"]
-            self.ops[op] = work.elementwise(s.tokens * width, reads, writes, flops, s.half)
-
-    def project(self, op: str, x: str, weight: str, k: int, outs: Mapping[str, int]) -> None:
-        """Add a matmul with a weight matrix whose columns are several tensors."""
-        s, n = self.sizes, sum(outs.values())
-        names = (f"{x}, narrow" if self._narrow else x, f"W {weight}", "out")
-        job = work.matmul(s.tokens, n, k, s.activations, b=s.weights, out=s.half, names=names)
-        writes = {y: nbytes(s.tokens * width, s.half) for y, width in outs.items()}
-        reads: dict[str, Any] = dict(job.reads)
-        if weight in ("gate+up", "down") and s.share.experts:
-            used = s.share.experts.count * s.share.experts.chosen_by(s.tokens)
-            reads[f"W {weight}"] = round(reads[f"W {weight}"] * used / s.share.experts.active)
-        self.ops[op] = replace(job, reads=reads, writes=writes)
-
-    def mix_tokens(self) -> None:
-        """Add the first half: attention, up to the first residual."""
-        s = self.sizes
-        model, half, rows = s.share, s.half, s.tokens
-        d, q_width, kv_width = model.d_model, model.q_width, model.kv_width
-        self.norm("RMSNorm 1", "x", "n1", "1")
-        self.quantise("quantise 1", "n1", d)
-        outs = {"q": q_width, "k": kv_width, "v": kv_width}
-        self.project("QKV projection", "n1", "qkv", d, outs)
-        queries, keys = nbytes(rows * q_width, half), nbytes(rows * kv_width, half)
-        self.ops["RoPE"] = Work(
-            "RoPE",
-            {"q": queries, "k": keys, "cos, sin": nbytes(rows * model.head_dim, half)},
-            {"q, turned": queries, "k, turned": keys},
-            vector_flops=rows * (q_width + kv_width) * COSTS["RoPE"],
-            dtype=half,
-        )
-        stored = nbytes(rows * kv_width, s.cache)
-        quantised = 0 if s.cache == half else COSTS["quantise"]
-        self.ops["KV append"] = Work(
-            "KV append",
-            {"k, turned": keys, "v": keys},
-            {"K cache, new": stored, "V cache, new": stored},
-            vector_flops=2 * rows * kv_width * quantised,
-            dtype=half,
-        )
-        self.ops |= _attention(s)
-        self.quantise("quantise o", "o", q_width)
-        self.project("output projection", "o", "o", q_width, {"a": d})
-        self.ops["residual 1"] = work.add(rows * d, half, x="x", other="a", y="x'")
-
-    def feed_forward(self) -> None:
-        """Add the second half, up to the second residual."""
-        model, half, rows = self.sizes.share, self.sizes.half, self.sizes.tokens
-        d, d_ff = model.d_model, model.d_ff
-        self.norm("RMSNorm 2", "x'", "n2", "2")
-        self.quantise("quantise 2", "n2", d)
-        if model.experts:  # a token's feed-forward is as wide as its experts together
-            d_ff = model.experts.active * model.experts.d_ff
-            self.project("router", "n2", "router", d, {"r": model.experts.count})
-        self.project("gate+up projection", "n2", "gate+up", d, {"g": d_ff, "u": d_ff})
-        self.ops["SwiGLU"] = work.swiglu(rows * d_ff, half, gate="g", up="u", y="h")
-        self.quantise("quantise h", "h", d_ff)
-        self.project("down projection", "h", "down", d_ff, {"f": d})
-        self.ops["residual 2"] = work.add(rows * d, half, x="x'", other="f", y="x''")
-
-
-def _attention(s: Sizes) -> dict[str, Work]:
-    """Return the kernels of attention, which read K and V from the cache in its type."""
-    model = s.share
-    new = s.tokens // s.batch
-    dims = (s.batch, new, s.context, model.heads, model.head_dim, model.kv_heads, s.half)
-    cached = nbytes(s.batch * s.context * model.kv_width, s.cache)
-    if s.attention == "naive":
-        scores, softmax, output = work.naive_attention(*dims)
-        q, p = scores.reads["q"], output.reads["p"]
-        return {
-            "Q·Kᵀ": replace(scores, reads={"q, turned": q, "K cache": cached}),
-            "softmax": softmax,
-            "P·V": replace(output, reads={"p": p, "V cache": cached}),
-        }
-    flash = work.flash_attention(*dims, causal=True)
-    reads = {"q, turned": flash.reads["q"], "K cache": cached, "V cache": cached}
-    return {"flash attention": replace(flash, reads=reads, passes={})}

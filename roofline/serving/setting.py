@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from roofline.network import Topology
 from roofline.network.axes import Mesh
+from roofline.network.measured import SAME_GPU
+from roofline_helpers import work
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.checks import BadValue, name_of
 from roofline_helpers.common.dtypes import COMPUTED, computed_as, width
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Fields
+from roofline_helpers.measured.laws import law_of
 from roofline_helpers.models import Decoder
-from roofline_helpers.models.layers import Mixer
+from roofline_helpers.models.layers import Experts, Mixer
+from roofline_helpers.work import Work
 
 PHASES = ("decode", "prefill")
 ATTENTION = ("naive", "flash")
@@ -106,10 +111,18 @@ def computed_in(chip: Chip, weights: str, given: Any) -> str:
     return activations
 
 
+def split(size: int, parts: int) -> int:
+    """Return the largest of so many parts."""
+    return -(-size // parts)
+
+
 class Sizes(NamedTuple):
     """The part of a setting that operations depend on; of the chip only its 16-bit type, `half`.
 
-    `share` is one chip's part of the model: its whole depth, and a share of its widths.
+    `tokens` are those of the devices that share each matrix, `ends` of them go through the LM head,
+    `sequences` with `new` tokens are those whose attention one device computes, and `routed` tokens
+    choose among the experts of which it has some. `widths`, `heads`, `positions`, `expert_widths`
+    and `expert_groups` are the numbers of parts. With `grouped`, experts are one measured kernel.
 
     Examples
     --------
@@ -118,19 +131,48 @@ class Sizes(NamedTuple):
     64
     """
 
-    share: Decoder
+    model: Decoder
     half: str
+    prefill: bool
     tokens: int
     ends: int
-    batch: int
+    sequences: int
+    new: int
     context: int
+    routed: int
+    widths: int
+    heads: int
+    positions: int
+    expert_widths: int
+    expert_groups: int
     weights: str
+    experts: str
+    projections: str
     vocabulary: str
     activations: str
     cache: str
     fusion: str
     attention: str
-    chips: int
+    grouped: bool
+
+    def reads_narrow(self, weights: str) -> bool:
+        """Return whether matmuls with such weights read the narrow type of activations."""
+        return self.activations != self.half and computed_as(weights) == computed_as(
+            self.activations
+        )
+
+    def grouped_kernel(self, experts: Experts) -> Work:
+        """Return the experts' matmuls as the kernels that were measured."""
+        return work.grouped_matmul(
+            self.routed,
+            experts.inner or self.model.d_model,
+            split(experts.d_ff, self.expert_widths),
+            experts.count,
+            experts.active,
+            self.activations if self.reads_narrow(self.experts) else self.half,
+            local_experts=split(experts.count, self.expert_groups),
+            weights=self.experts,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,7 +190,8 @@ class ServingSetting(Fields):
     model: Decoder
     topology: Topology
     mesh: Mesh
-    by_kernel: bool
+    hardware: Chip | Topology
+    expert_widths: int
     phase: str
     batch: int
     context: int
@@ -169,11 +212,12 @@ class ServingSetting(Fields):
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `step` that give this setting."""
         given = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        del given["topology"], given["by_kernel"]
-        given["reached"] = self.reached
-        if self.by_kernel:
-            return given | {"hardware": self.chip, "mesh": None, "chips": self.chips}
-        return given | {"hardware": self.topology, "chips": 1}
+        del given["topology"]
+        alone = isinstance(self.hardware, Chip)
+        if self.expert_widths == self.widths:
+            given["expert_widths"] = None
+        layout = {"mesh": None, "chips": self.chips} if alone else {"chips": 1}
+        return {**given, **layout, "reached": self.reached}
 
     @property
     def chip(self) -> Chip:
@@ -206,26 +250,38 @@ class ServingSetting(Fields):
         return self.batch * self.new_tokens
 
     @property
-    def ends(self) -> int:
-        """Tokens that go through the LM head: of a prompt only the last."""
-        return self.tokens if self.phase == "decode" else self.batch
+    def law_chip(self) -> str:
+        """The chip whose measured kernels are like this one's."""
+        return SAME_GPU.get(self.chip.key, self.chip.key)
 
-    # --- kernels of a chip, or of some that share a model by tensor parallelism ---------------
-
-    @property
-    def share(self) -> Decoder:
-        """One chip's part of the model: heads and widths are split, d_model is not."""
-        split = ("heads", "kv_heads", "d_ff", "vocabulary")
-        parts, experts = self.size("tensor"), self.model.experts
-        part = {name: getattr(self.model, name) // parts for name in split}
-        if experts:
-            experts = replace(experts, d_ff=experts.d_ff // parts)
-        return replace(self.model, **part, experts=experts)
-
-    @property
+    @cached_property
     def sizes(self) -> Sizes:
         """The part of the setting that the operations depend on."""
-        return Sizes(*(getattr(self, name) for name in Sizes._fields))
+        prefill, sequences = self.phase == "prefill", self.sequences("data", "expert")
+        types = ("weights", "experts", "projections", "vocabulary", "activations", "cache")
+        sizes = Sizes(
+            model=self.model,
+            half=self.half,
+            prefill=prefill,
+            tokens=self.group_tokens,
+            ends=sequences if prefill else self.group_tokens,
+            sequences=sequences if prefill else self.sequences("data", "expert", "batch"),
+            new=self.new_tokens,
+            context=self.context,
+            routed=self.sequences("data") * self.new_tokens,
+            widths=self.widths,
+            heads=self.widths if prefill else self.size("tensor"),
+            positions=1 if prefill else self.size("context"),
+            expert_widths=self.expert_widths,
+            expert_groups=self.expert_groups,
+            **{name: getattr(self, name) for name in types},
+            fusion=self.fusion,
+            attention=self.attention,
+            grouped=False,
+        )
+        experts = self.model.experts
+        measured = experts and self.law and law_of(sizes.grouped_kernel(experts), self.law_chip)
+        return sizes._replace(grouped=bool(measured))
 
     # --- devices on a mesh --------------------------------------------------------------------
 
@@ -244,6 +300,11 @@ class ServingSetting(Fields):
     def widths(self) -> int:
         """The number of devices that share each matrix."""
         return self.size("tensor", "context", "batch")
+
+    @property
+    def expert_groups(self) -> int:
+        """The number of groups of devices that have different experts."""
+        return self.size("expert") * self.widths // self.expert_widths
 
     @property
     def group_tokens(self) -> int:

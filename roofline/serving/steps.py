@@ -19,9 +19,8 @@ from roofline.network.collectives import Transfer
 from roofline.network.measured import by_law
 from roofline.network.topology import Asked, topology_of
 from roofline.serving.exchanges import exchanges
-from roofline.serving.groups import groups
 from roofline.serving.memory import ServingMemory, footprint
-from roofline.serving.operations import jobs
+from roofline.serving.operations import jobs, stored_bytes
 from roofline.serving.setting import (
     ATTENTION,
     PHASES,
@@ -39,6 +38,7 @@ from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, sho
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.measured.laws import Law, law_of
+from roofline_helpers.measured.laws import law as law_named
 from roofline_helpers.models import Decoder
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.verdicts import Scenario
@@ -47,7 +47,7 @@ from roofline_helpers.work import Work
 
 @dataclass(frozen=True, repr=False)
 class StepKernel(Kernel):
-    """A kernel of a step, or on a mesh a group of kernels of one kind.
+    """A kernel of a step.
 
     `ops` are the operations fused into it. `law`, if there is one, replaces the roof's time by one
     that was fitted to measured kernels.
@@ -82,6 +82,16 @@ class StepKernel(Kernel):
         return self.launches * self.seconds
 
 
+def _law(job: Work, chip: str) -> Law | None:
+    """Return the law of a kernel; of experts in fp8 that of the faster way to scale them."""
+    law = law_of(job, chip)
+    if law and (law.family, law.dtype) == ("grouped_matmul", "fp8"):
+        return min(
+            law, law_named(law.family, chip, "fp8 in blocks"), key=lambda law: law.seconds(job)
+        )
+    return law
+
+
 @dataclass(frozen=True, repr=False)
 class ServingStep(Facts):
     """One step: its kernels and what follows from them.
@@ -101,7 +111,8 @@ class ServingStep(Facts):
 
     def _title(self) -> str:
         s = self.setting
-        devices = f"{s.chips} {s.chip.name}" if s.by_kernel else s.topology._title()
+        alone = isinstance(s.hardware, Chip)
+        devices = f"{s.chips} {s.chip.name}" if alone else s.topology._title()
         return f"{s.model.name}, {s.phase} of {s.batch} × {s.context:,} on {devices}"
 
     def _facts(self) -> dict[str, str]:
@@ -142,7 +153,7 @@ class ServingStep(Facts):
         run, `total` of all. `law`, if there is one, replaces the roof's time.
         """
         s = self.setting
-        counted = jobs(s) if s.by_kernel else groups(s)
+        counted = jobs(s)
         roofs = {
             dtype: s.chip.roofline(dtype, reached=s.reached)
             for dtype in {job.work.dtype for job in counted}
@@ -155,7 +166,7 @@ class ServingStep(Facts):
                 roofs[job.work.dtype],
                 job.launches,
                 job.ops,
-                law_of(job.work, s.chip) if s.law else None,
+                _law(job.work, s.law_chip) if s.law else None,
             )
             for job in counted
         )
@@ -218,12 +229,14 @@ class ServingStep(Facts):
     def least_seconds(self) -> float:
         """Least seconds of this step – matmuls, bytes and exchanges all overlap.
 
-        It is no bound per token: speculative decoding generates several tokens in a step.
+        Bytes are those of weights, cache and states, since activations may stay on the chip. It is
+        no bound per token: speculative decoding generates several tokens in a step.
         """
         s = self.setting
         roof = s.chip.roofline(s.activations, reached=s.reached)
         busy = network.collectives.least_busy(self.exchanges)
-        return max(self.matrix_flops / roof.peak, self.bytes / roof.bandwidth, busy)
+        kept = sum(k.launches * stored_bytes(k.work) for k in self.kernels)
+        return max(self.matrix_flops / roof.peak, kept / roof.bandwidth, busy)
 
     @property
     def flops(self) -> int:
@@ -268,8 +281,7 @@ class ServingStep(Facts):
         now = self.setting.arguments()
         new = {name_of("argument of step", name, now): value for name, value in changes.items()}
         if "hardware" in new:
-            now["floor"] |= not self.setting.by_kernel  # which a step on a topology leaves out
-            now["mesh"] = None
+            now["mesh"] = now["expert_widths"] = None
         if "weights" in new:
             now["experts"] = now["projections"] = None
         return step(**{**now, **new})
@@ -282,8 +294,9 @@ class ServingStep(Facts):
     def chip_of_verdict(self) -> Chip:
         """Return the chip that a verdict is for; raise BadValue if there are several."""
         s = self.setting
-        if s.chips > 1 or not s.by_kernel:
-            alone = "step.but(chips=1)" if s.by_kernel else "step.but(hardware=CHIP)"
+        if s.chips > 1:
+            given = isinstance(s.hardware, Chip)
+            alone = "step.but(chips=1)" if given else "step.but(hardware=CHIP)"
             raise BadValue(f"a verdict is for one chip, got {self!r}: give {alone}")
         return s.chip
 
@@ -294,9 +307,9 @@ class ServingStep(Facts):
 
     def largest_batch(self) -> int:
         """Return the largest batch that fits at this context; 0 if none does."""
-        memory = self.but(batch=1).memory
-        most = max(0, math.floor(memory.for_sequences / memory.per_batch))
-        return most * self.setting.size("data", "expert", "batch")
+        parts = self.setting.size("data", "expert", "batch")
+        memory = self.but(batch=parts).memory  # one of each device
+        return parts * max(0, math.floor(memory.for_sequences / memory.per_batch))
 
     def largest_context(self) -> int:
         """Return the largest context that fits at this batch; 0 if none does.
@@ -354,14 +367,14 @@ def step(
     resident: bool = False,
     reserve: float = 0.0,
     chips: int = 1,
+    expert_widths: int | None = None,
 ) -> ServingStep:
-    """Return one step of serving a model, by kernel on a chip, by group of kernels on a topology.
+    """Return one step of serving a model, by kernels, on a chip or on the devices of a topology.
 
     Parameters
     ----------
     model : Decoder or str
-        As `roofline.model` takes it. By kernel it must have grouped queries over the whole context,
-        and a feed-forward that is dense or has experts in each layer.
+        As `roofline.model` takes it.
     hardware : str, Chip, jax.Device or Topology
         A chip as `roofline_helpers.chip` takes it; or a topology, also by a slice's cloud name as
         "v5p-64", whose ceilings are those of compute and memory too.
@@ -405,7 +418,11 @@ def step(
         (``gpu_memory_utilization=0.92`` in November 2026, commit 002f10e0), and was 0.1.
     chips : int
         Chips of one host that share the model by tensor parallelism, with an exposed all-reduce
-        after attention and feed-forward.
+        after attention and feed-forward; for a chip without a topology.
+    expert_widths : int, optional
+        Devices that share the matrices of each expert, a server's ``moe_tp_size``: by default those
+        that share every other matrix. With 1 experts are whole, and spread over all devices but
+        replicas.
 
     Raises
     ------
@@ -413,8 +430,7 @@ def step(
         No such chip, type, phase, role, strategy; no peak for activations; links that aren't known.
     BadType, BadValue
         Not a model; not a whole positive number; narrow activations with other weights; chips or a
-        mesh that can't split the model, or aren't the topology's; on a topology, an argument for
-        single kernels.
+        mesh that can't split the model, or aren't the topology's.
 
     Examples
     --------
@@ -439,13 +455,22 @@ def step(
     """
     decoder, measured = model_of(model), flag("reached", reached)
     topology = topology_of(hardware)
-    by_kernel = topology is None
+    given: Chip | Topology
     if topology is None:
         if mesh is not None:
             raise BadType(f"a mesh needs a topology (network.topology), got {shown(hardware)}")
         ceilings = "reached" if measured else "published"
-        topology = host(_dense(decoder), chip_of(hardware), chips, ceilings)
+        given = chip_of(hardware)
+        topology = host(decoder, given, chips, ceilings)
         mesh = {"tensor": topology.axes}
+    else:
+        given = topology
+        if chips != 1:
+            raise BadValue(f"a topology has its chips, got chips={chips} for another number")
+        if measured and topology.ceilings != "reached":
+            raise BadValue(
+                "reached=True is for a chip: give network.topology(…, ceilings='reached')"
+            )
     if phase != "prefill" and whole("new", new) > whole("context", context):
         raise BadValue(f"context has the step's own tokens too: new={new} of context={context}")
     runtime = single("reserve", reserve, zero=True)
@@ -453,13 +478,13 @@ def step(
         raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")
     asked = dict(zip(TYPES, (weights, experts, projections, cache, activations), strict=True))
     types = types_of(decoder, topology.chip, asked)
-    if by_kernel and {types["experts"], types["projections"]} != {types["weights"]}:
-        raise BadValue(f"a step on one chip has weights of one type, got {types}: give a topology")
+    axes = {} if mesh is None else _axes_of_roles(mesh, decoder, topology)
     setting = ServingSetting(
         model=decoder,
         topology=topology,
-        mesh={} if mesh is None else _axes_of_roles(mesh, decoder, topology),
-        by_kernel=by_kernel,
+        mesh=axes,
+        hardware=given,
+        expert_widths=_shared_experts(axes, expert_widths),
         phase=name_of("phase", phase, PHASES),
         batch=whole("batch", batch),
         context=whole("context", context),
@@ -469,27 +494,13 @@ def step(
         fusion=name_of("fusion", fusion, STRATEGIES),
         attention=name_of("attention", attention, ATTENTION),
         law=flag("law", law),
-        floor=flag("floor", floor) and by_kernel,
+        floor=flag("floor", floor),
         resident=flag("resident", resident),
         reserve=runtime,
     )
-    if not by_kernel:
-        _refuse_kernels_only(setting, chips, measured)
     if phase == "prefill":
         decoder.attention_flops(context)  # refuses what isn't priced over a whole sequence
     return _fastest(setting) if mesh is None else ServingStep(setting)
-
-
-def _refuse_kernels_only(s: ServingSetting, chips: int, reached: bool) -> None:
-    """Raise BadValue for arguments of a step on a topology that are for single kernels."""
-    others = ("fusion", "attention", "law", "resident")
-    asked = [name for name in others if getattr(s, name) != getattr(ServingSetting, name)]
-    if chips != 1:
-        asked.append("chips")
-    if asked:
-        raise BadValue(f"a step on a topology counts groups of kernels, without {', '.join(asked)}")
-    if reached and not s.reached:
-        raise BadValue("reached=True is for one chip: give network.topology(…, ceilings='reached')")
 
 
 def _axes_of_roles(mesh: Asked, model: Decoder, topology: Topology) -> Mesh:
@@ -497,6 +508,19 @@ def _axes_of_roles(mesh: Asked, model: Decoder, topology: Topology) -> Mesh:
     experts = model.experts.count if model.experts else 1
     most = {"tensor": (model.heads, "heads"), "expert": (experts, "experts")}
     return topology.mesh_of_roles(mesh, ROLES, most, model.name)
+
+
+def _shared_experts(mesh: Mesh, asked: int | None) -> int:
+    """Return the number of devices that share the matrices of each expert; raise as `step`."""
+    sizes = {role: math.prod(axis.size for axis in axes) for role, axes in mesh.items()}
+    widths = math.prod(sizes.get(role, 1) for role in ROLES[2:])
+    parts = widths if asked is None else whole("expert_widths", asked)
+    if widths * sizes.get("expert", 1) % parts:
+        raise BadValue(
+            f"expert_widths must divide the {widths * sizes.get('expert', 1)} devices that have "
+            f"the experts, got {parts}"
+        )
+    return parts
 
 
 def _fastest(s: ServingSetting) -> ServingStep:
@@ -511,30 +535,12 @@ def _fastest(s: ServingSetting) -> ServingStep:
             mesh = {role: n for role, n in zip(ROLES, sizes, strict=True) if n > 1}
             with suppress(BadValue):
                 axes = _axes_of_roles(mesh or {"tensor": 1}, s.model, s.topology)
-                steps.append(ServingStep(replace(s, mesh=axes)))
+                parts = _shared_experts(axes, None)
+                steps.append(ServingStep(replace(s, mesh=axes, expert_widths=parts)))
     return min(
         steps,
         key=lambda step: (not step.fits, step.seconds if step.fits else 0.0, step.memory.total),
     )
-
-
-def _dense(decoder: Decoder) -> Decoder:
-    """Return a decoder if its kernels are those of Llama; raise BadValue otherwise."""
-    unlike = {
-        "layers of several kinds": decoder.blocks,
-        "shared experts or layers without experts": decoder.experts
-        and (decoder.experts.shared or decoder.expert_layers < decoder.layers),
-        "latent attention": decoder.latent,
-        "local attention": decoder.local,
-        "a feed-forward of two matrices": not decoder.gated,
-    }
-    part = next((part for part, has in unlike.items() if has), None)
-    if part:
-        raise BadValue(
-            f"a step on one chip counts Llama's kernels only, but {decoder.name} has {part}: "
-            "give a topology instead"
-        )
-    return decoder
 
 
 def largest(room: Callable[[int], float], most: float = math.inf) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -17,7 +16,6 @@ from roofline.training.step import filled
 from roofline.validation.programs import seconds_by_bound
 from roofline.xla import DoesNotFit, Report
 from roofline.xla.analysis import find_record
-from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import Fields
 from roofline_helpers.models import Decoder, shaped
 
@@ -207,34 +205,16 @@ class PublishedDecode(_PublishedRow[ServingStep]):
 
     task: ClassVar[str] = "decode"
 
-    def _step(self, ceilings: str) -> ServingStep:
+    def _step(self, ceilings: str, *, law: bool = False) -> ServingStep:
         topology = self._topology(ceilings)
         mesh = {"tensor": topology.members}  # the recipe's tensor_parallel_size
-        return serving.step(
-            self.model, topology, mesh, batch=self.batch, context=self.context, **self.setting
-        )
+        asked = {"batch": self.batch, "context": self.context, "law": law, **self.setting}
+        return serving.step(self.model, topology, mesh, **asked)
 
     @cached_property
     def by_law(self) -> ServingStep:
-        """By the laws of measured kernels, or `reached` where there are none.
-
-        Laws are of kernels of GPUs, and only a model with Llama's kernels, on the GPUs of one host,
-        is counted by kernel.
-        """
-        topology = self.topology
-        if topology.chip.kind == "gpu":
-            with suppress(BadValue):
-                return serving.step(
-                    self.model,
-                    topology.chip,
-                    batch=self.batch,
-                    context=self.context,
-                    chips=topology.members,
-                    reached=True,
-                    law=True,
-                    **self.setting,
-                )
-        return self.reached
+        """By the laws of measured kernels, or at reached ceilings where there are none."""
+        return self._step("reached", law=True)
 
     @property
     def compiled(self) -> None:

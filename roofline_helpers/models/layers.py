@@ -132,6 +132,8 @@ class Mixer:
         (16 bits each); FLOPs of one token's update and reading of that state.
     dtype : str
         Type of the recurrent state.
+    latent : Latent, optional
+        The widths of latent attention.
 
     Examples
     --------
@@ -157,6 +159,7 @@ class Mixer:
     recent: int = 0
     flops: int = 0
     dtype: str = "fp32"
+    latent: Latent | None = None
 
     @property
     def state_bytes(self) -> int:
@@ -282,6 +285,7 @@ def latent_attention(
         top=top,
         choosing=index,
         choosing_width=index_dim,
+        latent=latent,
     )
 
 

@@ -85,7 +85,7 @@ const serving = (() => {
   // One chip's part of a model: heads and widths are split, what passes on is whole
   const share = (s) => {
     const { heads, kv_heads, vocabulary, experts, ...whole } = s.model;
-    const d_ff = experts ? experts.active * experts.d_ff : s.model.d_ff; // all that a token meets
+    const d_ff = experts ? experts.d_ff : s.model.d_ff;
     const part = ([name, size]) => [name, Math.floor(size / s.chips)];
     return { ...whole, experts, ...Object.fromEntries(Object.entries({ heads, kv_heads, d_ff, vocabulary }).map(part)) };
   };
@@ -139,20 +139,20 @@ const serving = (() => {
     const norm = (op, x, y, tag) => {
       ops[op] = rowwise("rmsnorm", rows, d, half, { x, y, parameters: [`γ${tag}`] });
     };
-    const quantise = (op, x, width) => {
+    const quantise = (op, x, width, m = rows) => {
       if (!s.narrow) return;
       const writes = { [`${x}, narrow`]: s.activations };
-      ops[op] = elementwise(rows * width, { [x]: half }, writes, cost("quantise"), half);
+      ops[op] = elementwise(m * width, { [x]: half }, writes, cost("quantise"), half);
     };
-    const project = (op, x, weight, k, outs) => {
+    const project = (op, x, weight, k, outs, m = rows) => {
       const names = [s.narrow ? `${x}, narrow` : x, `W ${weight}`, "out"];
       const n = sum(Object.values(outs));
-      const { reads, matrix, dtype } = matmul(rows, n, k, s.activations, { b: s.weights, names });
-      if (experts && ["gate+up", "down"].includes(weight)) { // those that the tokens choose at random
+      const { reads, matrix, dtype } = matmul(m, n, k, s.activations, { b: s.weights, names });
+      if (weight.startsWith("experts, ")) { // those that the tokens choose at random
         const { count, active } = experts;
-        reads[names[1]] = Math.round((reads[names[1]] * (count * (1 - (1 - active / count) ** rows))) / active);
+        reads[names[1]] = Math.round(reads[names[1]] * (count * (1 - (1 - active / count) ** rows)));
       }
-      const writes = Object.fromEntries(Object.entries(outs).map(([y, width]) => [y, size(width)]));
+      const writes = Object.fromEntries(Object.entries(outs).map(([y, width]) => [y, nbytes(m * width, half)]));
       ops[op] = work(op, reads, writes, { matrix, dtype });
     };
     const add = (op, x, other, y) => {
@@ -203,11 +203,31 @@ const serving = (() => {
     add("residual 1", "x", "a", "x'");
     norm("RMSNorm 2", "x'", "n2", 2);
     quantise("quantise 2", "n2", d);
-    if (experts) project("router", "n2", "router", d, { r: experts.count });
-    project("gate+up projection", "n2", "gate+up", d, { g: d_ff, u: d_ff });
-    ops["SwiGLU"] = elementwise(rows * d_ff, { g: half, u: half }, { h: half }, cost("swiglu"), half);
-    quantise("quantise h", "h", d_ff);
-    project("down projection", "h", "down", d_ff, { f: d });
+    const forward = (gateUp, swiglu, quantised, down, x, kind, out, m) => {
+      project(gateUp, x, `${kind}gate+up`, d, { g: d_ff, u: d_ff }, m);
+      ops[swiglu] = elementwise(m * d_ff, { g: half, u: half }, { h: half }, cost("swiglu"), half);
+      quantise(quantised, "h", d_ff, m);
+      project(down, "h", `${kind}down`, d_ff, { [out]: d }, m);
+    };
+    if (experts) {
+      const { count, active } = experts;
+      const narrow = s.narrow ? ", narrow" : "";
+      const pairs = rows * active;
+      const chosen = nbytes(2 * pairs, "fp32");
+      const routed = { b: half, out: half, names: [`n2${narrow}`, "W router", "r"] };
+      ops["router"] = matmul(rows, count, d, s.activations, routed);
+      const vector = rows * count * cost("top-k");
+      ops["top-k"] = work("top-k", { r: nbytes(rows * count, half) }, { chosen }, { vector, dtype: half });
+      const taken = { [`n2${narrow}`]: nbytes(rows * d, s.activations), chosen };
+      const put = { [`n2, permuted${narrow}`]: nbytes(pairs * d, s.activations) };
+      ops["permute"] = work("permute", taken, put, { vector: pairs, dtype: half });
+      const names = ["gate+up", "SwiGLU", "quantise h", "down"].map((op) => `experts' ${op}`);
+      forward(...names, "n2, permuted", "experts, ", "fp", pairs);
+      const back = { fp: nbytes(pairs * d, half), chosen };
+      ops["unpermute"] = work("unpermute", back, { f: size(d) }, { vector: 2 * pairs * d, dtype: half });
+    } else {
+      forward("gate+up projection", "SwiGLU", "quantise h", "down projection", "n2", "", "f", rows);
+    }
     add("residual 2", "x'", "f", "x''");
     norm("next RMSNorm 1", "x''", "next n1", 1);
     quantise("next quantise 1", "next n1", d);
@@ -253,9 +273,9 @@ const serving = (() => {
 
   const stored = (s, jobs) => {
     const { layers, d_model: d, heads, kv_heads, head_dim, d_ff, vocabulary, experts } = share(s);
-    const forward = experts ? (3 * d_ff * experts.count) / experts.active + experts.count : 3 * d_ff;
+    const forward = experts ? 3 * d_ff * experts.count : 3 * d_ff;
     const matrices = layers * d * (2 * (heads + kv_heads) * head_dim + forward);
-    const rest = (2 * layers + 1) * d + 2 * vocabulary * d;
+    const rest = (2 * layers + 1) * d + 2 * vocabulary * d + (experts ? layers * d * experts.count : 0);
     const weights = nbytes(matrices, s.weights) + nbytes(rest, s.chip.half);
     const cache = s.batch * s.context * nbytes(2 * layers * kv_heads * head_dim, s.cache);
     const activations = alive(jobs);

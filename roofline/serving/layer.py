@@ -1,0 +1,78 @@
+"""The operations of one layer on one device, as they are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from roofline.serving.setting import Sizes
+from roofline_helpers import work
+from roofline_helpers.common.dtypes import nbytes
+from roofline_helpers.models.layers import Block
+from roofline_helpers.work import Work
+
+COSTS = {
+    "RoPE": 3,  # × cos, other half × sin, add
+    "quantise": 2,  # × 1/scale, round
+    "top-k": 6,  # softmax, compare
+}
+"""FLOPs per element of operations missing from `work.COSTS`. Quantisation scales are static."""
+
+
+@dataclass
+class Layer:
+    """Collects the operations of a layer in order, each as a kernel of its own.
+
+    Tensors that stay in memory begin with a letter of `operations.STORED`.
+    """
+
+    sizes: Sizes
+    block: Block
+    ops: dict[str, Work] = field(default_factory=dict)
+    narrowed: set[str] = field(default_factory=set)
+
+    def norm(self, op: str, x: str, y: str, tag: str) -> None:
+        """Add a norm of the tokens."""
+        s = self.sizes
+        self.ops[op] = work.rmsnorm(s.tokens, s.model.d_model, s.half, x=x, y=y, tag=tag)
+
+    def quantise(self, op: str, tensor: str, rows: int, width: int, *weights: str) -> None:
+        """Add the quantisation of a tensor, if matmuls with such weights read a narrow one."""
+        s = self.sizes
+        if any(s.reads_narrow(dtype) for dtype in weights):
+            reads, writes = {tensor: s.half}, {f"{tensor}, narrow": s.activations}
+            self.ops[op] = work.elementwise(rows * width, reads, writes, COSTS["quantise"], s.half)
+            self.narrowed.add(tensor)
+
+    def handed(self, tensor: str) -> tuple[str, str]:
+        """Return the name and the type of a tensor as a matmul reads it."""
+        if tensor in self.narrowed:
+            return f"{tensor}, narrow", self.sizes.activations
+        return tensor, self.sizes.half
+
+    def project(
+        self,
+        op: str,
+        x: str,
+        weight: str,
+        shape: tuple[int, int],
+        outs: Mapping[str, int],
+        dtype: str,
+    ) -> None:
+        """Add a matmul with a matrix of weights whose columns are several tensors.
+
+        `shape` is that of `x`: rows and columns.
+        """
+        (rows, k), half = shape, self.sizes.half
+        name, read = self.handed(x)
+        names = (name, f"W {weight}", "out")
+        job = work.matmul(rows, sum(outs.values()), k, read, b=dtype, out=half, names=names)
+        writes = {y: nbytes(rows * width, half) for y, width in outs.items()}
+        self.ops[op] = replace(job, writes=writes)
+
+    def add(self, op: str, *terms: str, to: str) -> None:
+        """Add the sum of several tensors of the tokens."""
+        s = self.sizes
+        reads = dict.fromkeys(terms, s.half)
+        elements, flops = s.tokens * s.model.d_model, len(terms) - 1
+        self.ops[op] = work.elementwise(elements, reads, {to: s.half}, flops, s.half)
