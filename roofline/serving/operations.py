@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from roofline.serving.feeding import feed_forward
@@ -36,8 +37,18 @@ class Job(NamedTuple):
 
 def jobs(setting: ServingSetting) -> list[Job]:
     """Return the kernels of a step, each once: those of each kind of layer in order."""
-    kinds = (_staying(kind, setting) if setting.resident else kind for kind in fused(setting.sizes))
-    return [job for kind in kinds for job in kind]
+    kinds = fused(setting.sizes)
+    if setting.resident:
+        kinds = tuple(_staying(kind, setting) for kind in kinds)
+    listed: list[Job] = []
+    for job in chain.from_iterable(kinds):
+        same = (n for n, other in enumerate(listed) if job[::2] == other[::2])
+        at = next(same, None)
+        if at is None:
+            listed.append(job)
+        else:  # layers of another kind have it too
+            listed[at] = job._replace(launches=job.launches + listed[at].launches)
+    return listed
 
 
 @lru_cache(maxsize=1024)
@@ -70,7 +81,7 @@ def fused(sizes: Sizes) -> tuple[tuple[Job, ...], ...]:
     return tuple(kinds)
 
 
-def _staying(chosen: tuple[Job, ...], setting: ServingSetting) -> list[Job]:
+def _staying(chosen: tuple[Job, ...], setting: ServingSetting) -> tuple[Job, ...]:
     """Return the kernels with activations on the chip between them, if they fit.
 
     Weights and cache never stay: each layer has its own. A layer's output stays for the next one.
@@ -84,7 +95,7 @@ def _staying(chosen: tuple[Job, ...], setting: ServingSetting) -> list[Job]:
         onward=[tensor for tensor in HANDED_ON if tensor in made],
         travels=[t for job in chosen for t in (*job.work.reads, *job.work.writes) if stored(t)],
     )
-    return [job._replace(work=stays) for job, stays in zip(chosen, works, strict=True)]
+    return tuple(job._replace(work=stays) for job, stays in zip(chosen, works, strict=True))
 
 
 def stored(tensor: str) -> bool:

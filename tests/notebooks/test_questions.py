@@ -187,7 +187,7 @@ FOLLOWS = [
     ("pd-mesh", r"takes ([\d.]+) s, the other ([\d.]+) s", 0, 0.98),
     ("me-split", r"weights: ([\d.]+) ms instead of\s+([\d.]+) ms", 1.1, 10),
     ("pd-refuse", r"([\d.]+) GB too much", 0.1, 100),
-    ("sv-guess", r"factor of ([\d.]+)", 0.97, 1.03),
+    ("sv-guess", r"factor of ([\d.]+)", 0.85, 1),
     ("sh-compiler", r"([\d.]+)% is exposed there", 50, 100),
     ("sh-compiler", r"and ([\d.]+)% on v5p", 0, 50),
     ("sh-ring", r"takes ([\d.]+) ms with the parts in order and ([\d.]+) ms in zigzag", 1.5, 2),

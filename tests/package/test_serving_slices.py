@@ -122,10 +122,10 @@ def test_experts_whole_or_cut_on_the_devices_of_a_group() -> None:
     assert [e.collective.kind for e in whole.exchanges] == ["all-reduce"]
     assert [e.collective.kind for e in apart.exchanges] == ["all-to-all"]
     shared = serving.step("deepseek-v3", host, {"expert": 8}, expert_widths=8, **options)
-    gathered, scattered = shared.exchanges
-    assert gathered.collective.kind, scattered.collective.kind == ("all-gather", "reduce-scatter")
-    assert gathered.collective.nbytes == 64 * 7168 * 2
-    with pytest.raises(rh.BadValue, match="expert_widths.*8.*3"):
+    gathered, scattered = (exchange.collective for exchange in shared.exchanges)
+    assert (gathered.kind, scattered.kind) == ("all-gather", "reduce-scatter")
+    assert gathered.nbytes == 64 * 7168 * 2
+    with pytest.raises(rh.BadValue, match=r"expert_widths.*8.*3"):
         serving.step("deepseek-v3", host, {"expert": 8}, expert_widths=3)
 
 
