@@ -13,6 +13,7 @@ import functools
 import importlib.metadata
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -112,7 +113,7 @@ def tokamax(rows, mode):
         f"Mosaic {m}×64×128": mosaic.PallasMosaicGpuRaggedDot(config=own),
     }
     try:
-        from tokamax._src.ops.ragged_dot import triton
+        import tokamax._src.ops.ragged_dot.triton as triton
 
         m, warps = (128, 8) if large else (32, 4)
         cut = triton.Config(block_m=m, block_n=128, block_k=64, num_warps=warps, num_stages=4)
@@ -181,7 +182,9 @@ def main():
     parser.add_argument("--family", choices=("xla", "pallas", "tokamax"), default="xla")
     parser.add_argument("--limit", type=float, default=420)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--only", default="", help="a regular expression of mixture, mode, tokens")
     options = parser.parse_args()
+    sys.argv[1:] = []  # they aren't flags of absl, which tokamax reads
     gpu = jax.default_backend() == "gpu"
     mixtures = {
         "8 of 14336, top 2": (8, 4096, 14336, 2),
@@ -198,6 +201,8 @@ def main():
     for mixture, (e, k, n, top) in mixtures.items():
         for mode, tokens in cases:
             rows = tokens * top
+            if not re.search(options.only, f"{mixture}, {mode}, {tokens}"):
+                continue
             for way, (call, flags) in ways(options.family, rows, mode).items():
                 if way == "every expert" and 2 * e * rows * k * n > 1e14:
                     continue
