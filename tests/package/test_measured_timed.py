@@ -278,3 +278,32 @@ def test_each_kernel_of_a_layer_reads_its_weights_once_and_no_cut_helps() -> Non
     took = {row["name"]: statistics.median(row["seconds"]) for row in layers["tuned"]}
     assert max(took.values()) < 1.02 * min(took.values())
     assert min(took.values()) > 0.99 * took["base"]
+
+
+# --- grouped matmuls of a mixture, on an H200 -----------------------------------------------------
+
+
+def product(case: dict[str, Any], way: str) -> float:
+    return statistics.median(case["ways"][way]["seconds"])
+
+
+@pytest.mark.parametrize("case", evidence.load("grouped")["cases"])
+def test_a_mixture_s_roof_counts_the_experts_that_have_rows(case: dict[str, Any]) -> None:
+    rows, k, n = case["tokens"] * case["top"], case["k"], case["n"]
+    read = case["experts"] if case["mode"] == "dw" else sum(size > 0 for size in case["sizes"])
+    assert sum(case["sizes"]) == rows
+    assert case["flops"] == 2 * rows * k * n
+    assert case["bytes"] == 2 * (read * k * n + rows * (k + n))
+    times = [statistics.median(w["seconds"]) for w in case["ways"].values() if "seconds" in w]
+    assert min(times) > 0.95 * case["roof"]
+    assert product(case, "torch grouped_mm") < 1.9 * case["roof"]
+
+
+def test_without_a_kernel_for_groups_xla_multiplies_each_row_by_every_expert() -> None:
+    """Its time is that of the experts' number times the FLOPs, from 1,024 tokens on."""
+    reached = evidence.load("grouped")["runs"][0]["reached"]["flops"]
+    for case in evidence.load("grouped")["cases"]:
+        if case["tokens"] >= 1024 and "seconds" in case["ways"]["ragged_dot"]:
+            dense = case["experts"] * case["flops"] / reached
+            assert 0.85 * dense < product(case, "ragged_dot") < 1.7 * dense
+            assert product(case, "Pallas 128×128×64") < 0.4 * product(case, "ragged_dot")
