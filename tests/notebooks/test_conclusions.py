@@ -582,6 +582,55 @@ def test_exponentials_are_a_ceiling_of_attention() -> None:
     assert 0.74 < busy["pallas"] < 0.76
 
 
+def test_programs_without_keys_leave_the_memory_idle_and_libraries_split_them() -> None:
+    """One sequence with 8 KV heads on 132 SMs: time by programs until these fill the GPU."""
+    timed = rh.measured.device_records("timed")["h200"]
+    reads = {
+        parts: timed.sample(
+            f"decode attention 1×32×131072×128 bf16, 8 KV heads, Pallas, {parts} splits", "pallas"
+        )
+        for parts in (1, 4, 16, 32, 64)
+    }
+    per_program = [reads[parts].bandwidth / (8 * parts) for parts in (1, 4)]
+    assert per_program == pytest.approx([40e9] * 2, rel=0.04)
+    seconds = {parts: read.seconds for parts, read in reads.items()}
+    assert seconds[32] < seconds[16] < seconds[64] < 1.13 * seconds[32]
+    assert 13 < seconds[1] / seconds[32] < 13.2
+    bandwidth = rh.chip("h200").roofline().bandwidth
+    table = rh.measured.table("decode_attention").query(
+        "chip == 'h200' and dtype == 'bf16' and head_dim == 128"
+        " and heads == 32 and kv_heads == 8 and batch * kv_len == 65536"
+    )
+    rates = 65536 * 8 * 128 * 2 * 2 / table.set_index("batch")["seconds"] / bandwidth
+    assert (table["library"] == "sglang").sum() >= len(table) / 2
+    assert {1, 64} < set(rates.index)
+    assert 0.7 < rates.min() < rates.max() < 0.8
+
+
+def test_a_chunk_rides_along_for_the_weights_and_reads_the_cache_again() -> None:
+    gemms = rh.measured.table("matmul").query(
+        "chip == 'h100' and dtype == 'bf16' and n == 8192 and k == 8192"
+    )
+    took = 1e6 * gemms.set_index("m")["seconds"]
+    assert took[256] - took[64] == pytest.approx(6, abs=0.5)
+    assert took[192] == pytest.approx(54, abs=0.5)
+    roof = rh.chip("h100").roofline("bf16")
+    heads = {"heads": 32, "kv_heads": 8, "head_dim": 128, "causal": True}
+
+    def bound(tokens: int) -> float:
+        """Intensity over the ridge, of a prompt of 8192 tokens in chunks."""
+        chunks = [
+            rh.work.flash_attention(1, tokens, seen, **heads)
+            for seen in range(tokens, 8193, tokens)
+        ]
+        whole = rh.total(*chunks)
+        return float(whole.intensity / roof.ridge)
+
+    assert bound(64) < 1 < bound(256)
+    whole, own = (rh.work.flash_attention(1, q, 2560, **heads) for q in (2560, 512))
+    assert 512 / 2560 < own.matrix_flops / whole.matrix_flops == pytest.approx(0.36, abs=0.005)
+
+
 def test_an_h100_reads_keys_and_values_again_from_its_l2() -> None:
     """Without a cache blocks of 128 rows are memory-bound; the counted bytes are not those."""
     size = ATTENTION | {"q_len": 2048}
