@@ -22,6 +22,7 @@ from roofline_helpers.common.dtypes import dtype
 from roofline_helpers.models import Decoder, catalogue
 from roofline_helpers.models import model as catalogued
 from roofline_helpers.models.layers import (
+    GROUP,
     Block,
     Experts,
     FeedForward,
@@ -447,9 +448,15 @@ def _stored(path: Path, data: Mapping[str, Any], blocks: Iterable[Block]) -> Sto
         cache = _type(cache)
     method = given.get("quant_method", "modelopt")
     says = f"the {method} quantization of {path.name}"
-    if kind.startswith("int"):
-        says += ", without the scales of its groups, 2 bytes each"
-    return Stored(says, **types, cache=cache and cache.lower(), activations=activations)
+    cache = cache and cache.lower()
+    return Stored(says, **types, cache=cache, activations=activations, group=_group(given))
+
+
+def _group(given: Mapping[str, Any]) -> int:
+    """Return how many weights share a scale: a group has rows of one column."""
+    schemes = [group["weights"] for group in (given.get("config_groups") or {}).values()]
+    sizes = [scheme.get("group_size") or scheme.get("q_group_size") for scheme in (given, *schemes)]
+    return next((size for size in sizes if size and size > 0), GROUP)
 
 
 def _scheme(given: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -458,6 +465,8 @@ def _scheme(given: Mapping[str, Any]) -> tuple[str, str | None]:
     bits = given.get("bits") or given.get("w_bit") or ""
     if f"{name}{bits}" in _known()["types"]:
         kind, *read = _known()["types"][f"{name}{bits}"]
+        if kind == "fp8" and given.get("weight_block_size"):
+            kind, read = "fp8 in blocks", ["fp8 in blocks"]
         return kind, read[0] if read else None
     groups = given["config_groups"].values()
     ((kind, read_as),) = {

@@ -15,6 +15,7 @@ from roofline.serving.strategies import SPLIT, STRATEGIES, Fused
 from roofline.serving.tensor_parallel import chip_counts
 from roofline_helpers.chips import Chip, all_chips
 from roofline_helpers.models import LLAMA_3_8B, Decoder
+from roofline_helpers.models.layers import GROUP
 from roofline_helpers.pages.element import ASK, Bundle, to_json
 from roofline_helpers.pages.instruments import INSTRUMENT, model_script
 
@@ -43,6 +44,7 @@ def tables() -> dict[str, Any]:
     return {
         "costs": COSTS,
         "narrow": NARROW,
+        "group": GROUP,
         "stored": STORED,
         "handed": HANDED_ON,
         "sums": {chip.key: _sums(chip) for chip in all_chips()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roofline.serving.layer import COSTS, Layer
+from roofline.serving.layer import COSTS, Layer, scales
 from roofline.serving.setting import split
 from roofline_helpers import work
 from roofline_helpers.common.dtypes import nbytes
@@ -19,12 +19,11 @@ def feed_forward(layer: Layer, x: str) -> None:
     if not experts:
         _dense(layer, x, dense[0].d_ff, dense[0].gated, "")
         return
-    if experts.shared:
-        width = experts.shared * (experts.shared_d_ff or experts.d_ff)
-        dense = [FeedForward(width, experts.gated)]
-    for feed in dense:  # what every token uses beside the experts that it chooses
-        _dense(layer, x, feed.d_ff, feed.gated, "shared ")
-    _mixture(layer, x, experts, shared=bool(dense))
+    # what every token uses beside the experts that it chooses
+    width = experts.shared * (experts.shared_d_ff or experts.d_ff) + sum(f.d_ff for f in dense)
+    if width:
+        _dense(layer, x, width, experts.gated, "shared ")
+    _mixture(layer, x, experts, shared=width > 0)
 
 
 def _dense(layer: Layer, x: str, d_ff: int, gated: bool, kind: str) -> None:
@@ -77,40 +76,51 @@ def _mixture(layer: Layer, x: str, experts: Experts, shared: bool) -> None:
         layer.project("way to experts", x, "to experts", (s.tokens, d), {"z": inner}, s.weights)
         x = "z"
         layer.quantise("quantise z", x, s.tokens, inner, s.experts)
+    routed = "f, routed" if shared else "f"
+    back = "z, back" if experts.inner else routed
+    if s.grouped:
+        layer.ops["experts"] = _grouped(layer, experts, layer.handed(x)[0], back)
+    else:
+        _parted(layer, x, experts, chosen, back)
+    if experts.inner:
+        layer.project("way back", back, "from experts", (s.tokens, inner), {routed: d}, s.weights)
+    if shared:
+        layer.add("sum of experts", routed, "shared f", to="f")
+
+
+def _parted(layer: Layer, x: str, experts: Experts, chosen: int, y: str) -> None:
+    """Add the experts as single kernels, from "chosen" to `y`."""
+    s, half = layer.sizes, layer.sizes.half
+    inner = experts.inner or s.model.d_model
     name, read = layer.handed(x)
     pairs = max(1, round(s.routed * experts.active / s.expert_groups))
     rows, copies = nbytes(s.tokens * inner, read), nbytes(pairs * inner, read)
     moved = f"{x}, permuted"
     if x in layer.narrowed:
         layer.narrowed.add(moved)
-    put = layer.handed(moved)[0]
     layer.ops["permute"] = Work(
         "permute",
         {name: rows, "chosen": chosen},
-        {put: copies},
+        {layer.handed(moved)[0]: copies},
         vector_flops=pairs,  # its place: how many came before
         dtype=half,
     )
-    if s.grouped:
-        layer.ops["experts"] = _grouped(layer, experts, put, pairs)
-    else:
-        _three(layer, experts, moved, pairs)
-    reads = {"fp": nbytes(pairs * inner, half), "chosen": chosen}
-    flops, back = 2 * pairs * inner, "z, back" if experts.inner else "f"
-    if shared:
-        reads["shared f"] = nbytes(s.tokens * d, half)
-        flops += s.tokens * d
-    written = {back: nbytes(s.tokens * inner, half)}
-    layer.ops["unpermute"] = Work("unpermute", reads, written, vector_flops=flops, dtype=half)
-    if experts.inner:
-        layer.project("way back", back, "from experts", (s.tokens, inner), {"f": d}, s.weights)
+    _three(layer, experts, moved, pairs)
+    layer.ops["unpermute"] = Work(
+        "unpermute",
+        {"fp": nbytes(pairs * inner, half), "chosen": chosen},
+        {y: nbytes(s.tokens * inner, half)},
+        vector_flops=2 * pairs * inner,
+        dtype=half,
+    )
 
 
 def _read(layer: Layer, experts: Experts, k: int, n: int) -> int:
     """Return the bytes of one matrix of all experts on this device that any token uses."""
     s = layer.sizes
     count = experts.count * experts.chosen_by(s.routed) / s.expert_groups
-    return round(float(nbytes(k * n, s.experts)) * count)
+    matrix = float(nbytes(k * n, s.experts)) + scales((k, n), s.experts, s.group)
+    return round(matrix * count)
 
 
 def _three(layer: Layer, experts: Experts, x: str, pairs: int) -> None:
@@ -132,19 +142,20 @@ def _three(layer: Layer, experts: Experts, x: str, pairs: int) -> None:
         job = layer.ops[op]
         matrix = f"W experts, {weight}"
         weights = _read(layer, experts, k, sum(made.values()))
-        reads = {name: weights if name == matrix else size for name, size in job.reads.items()}
+        reads = {name: size for name, size in job.reads.items() if name[0] != "W"}
+        reads[matrix] = weights
         layer.ops[op] = replace(job, reads=reads, kind="", dims={})
 
 
-def _grouped(layer: Layer, experts: Experts, x: str, pairs: int) -> Work:
-    """Return the experts as the one kernel that was measured."""
+def _grouped(layer: Layer, experts: Experts, x: str, y: str) -> Work:
+    """Return the experts as the one kernel that was measured, which sorts rows and adds them up."""
     s, inner = layer.sizes, experts.inner or layer.sizes.model.d_model
-    width = split(experts.d_ff, s.expert_widths)
     job = s.grouped_kernel(experts)
     matrices = 3 if experts.gated else 2
+    weights = matrices * _read(layer, experts, inner, split(experts.d_ff, s.expert_widths))
     return replace(
         job,
-        reads={x: job.reads["x"], "W experts": matrices * _read(layer, experts, inner, width)},
-        writes={"fp": job.writes["y"]},
-        matrix_flops=2 * matrices * pairs * inner * width,
+        reads={x: job.reads["x"], "W experts": weights},
+        writes={y: job.writes["y"]},
+        matrix_flops=job.matrix_flops * matrices // 3,
     )

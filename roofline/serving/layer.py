@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from roofline.serving.setting import Sizes
+from roofline.serving.setting import Sizes, split
 from roofline_helpers import work
 from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.models.layers import Block
@@ -17,6 +17,17 @@ COSTS = {
     "top-k": 6,  # softmax, compare
 }
 """FLOPs per element of operations missing from `work.COSTS`. Quantisation scales are static."""
+
+
+def scales(shape: tuple[int, int], dtype: str, group: int) -> int:
+    """Return the bytes of the scales of a matrix of weights, of two bytes each.
+
+    Of int8 every column has one, of int4 every `group` of a column's rows. Other types have theirs
+    in `BITS`. `shape` is rows, over which a matmul sums, and columns.
+    """
+    rows, columns = shape
+    each_column = {"int8": 1, "int4": split(rows, group)}
+    return 2 * columns * each_column.get(dtype, 0)
 
 
 @dataclass
@@ -68,7 +79,10 @@ class Layer:
         names = (name, f"W {weight}", "out")
         job = work.matmul(rows, sum(outs.values()), k, read, b=dtype, out=half, names=names)
         writes = {y: nbytes(rows * width, half) for y, width in outs.items()}
-        self.ops[op] = replace(job, writes=writes)
+        reads = {**job.reads}
+        if scaled := scales((k, sum(outs.values())), dtype, self.sizes.group):
+            reads[f"W {weight}, scales"] = scaled
+        self.ops[op] = replace(job, reads=reads, writes=writes)
 
     def add(self, op: str, *terms: str, to: str) -> None:
         """Add the sum of several tensors of the tokens."""

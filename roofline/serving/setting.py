@@ -19,7 +19,7 @@ from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Fields
 from roofline_helpers.measured.laws import law_of
 from roofline_helpers.models import Decoder
-from roofline_helpers.models.layers import Experts, Mixer
+from roofline_helpers.models.layers import GROUP, Experts, Mixer
 from roofline_helpers.work import Work
 
 PHASES = ("decode", "prefill")
@@ -122,7 +122,8 @@ class Sizes(NamedTuple):
     `tokens` are those of the devices that share each matrix, `ends` of them go through the LM head,
     `sequences` with `new` tokens are those whose attention one device computes, and `routed` tokens
     choose among the experts of which it has some. `widths`, `heads`, `positions`, `expert_widths`
-    and `expert_groups` are the numbers of parts. With `grouped`, experts are one measured kernel.
+    and `expert_groups` are the numbers of parts, and a `group` of int4 weights has one scale. With
+    `grouped`, experts are one measured kernel.
 
     Examples
     --------
@@ -151,6 +152,7 @@ class Sizes(NamedTuple):
     vocabulary: str
     activations: str
     cache: str
+    group: int
     fusion: str
     attention: str
     grouped: bool
@@ -275,6 +277,7 @@ class ServingSetting(Fields):
             expert_widths=self.expert_widths,
             expert_groups=self.expert_groups,
             **{name: getattr(self, name) for name in types},
+            group=self.model.stored.group if self.model.stored else GROUP,
             fusion=self.fusion,
             attention=self.attention,
             grouped=False,

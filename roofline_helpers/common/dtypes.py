@@ -15,6 +15,7 @@ BITS: dict[str, float] = {
     "bf16": 16,
     "fp16": 16,
     "fp8": 8,
+    "fp8 in blocks": 8,  # one fp32 scale for 128² weights, or 128 activations
     "fp4": 4,
     "mxfp8": 8.25,  # one 8-bit scale for 32 elements
     "mxfp4": 4.25,
@@ -28,8 +29,10 @@ BITS: dict[str, float] = {
 }
 """Bits that one element takes in memory, by data type, its share of a block's scale included."""
 
-COMPUTED = {"mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
+COMPUTED = {"fp8 in blocks": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
 """Types with scales, and the one that the matrix unit multiplies them as.
+
+The blocks are DeepSeek-V3's: arXiv:2412.19437, section 3.3.2.
 
 Sources: Open Compute Project, "OCP Microscaling Formats (MX) Specification", version 1.0, 2023
 (blocks of 32 elements, E8M0 scales); NVIDIA, "Introducing NVFP4 for efficient and accurate

@@ -34,7 +34,7 @@ class NoData(RooflineError, LookupError):
 TYPES = {
     "bf16": ("bf16", "bf16"),
     "fp8": ("fp8", "fp8"),
-    "fp8 in blocks": ("fp8", "fp8"),
+    "fp8 in blocks": ("fp8 in blocks", "fp8 in blocks"),
     "nvfp4": ("nvfp4", "nvfp4"),
     "int8": ("int8", "int8"),
     "int8 weights": ("bf16", "int8"),

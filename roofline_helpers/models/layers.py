@@ -9,6 +9,11 @@ from typing import Any
 from roofline_helpers.common.checks import BadValue, whole
 from roofline_helpers.common.dtypes import BITS
 
+GROUP = 128
+"""Weights of int4 that share a scale of 16 bits, as AWQ and GPTQ store them.
+
+Sources: J. Lin et al., arXiv:2306.00978; E. Frantar et al., arXiv:2210.17323."""
+
 
 @dataclass(frozen=True)
 class FeedForward:
@@ -363,8 +368,9 @@ class Stored:
     """The types in which a configuration says that a model is stored.
 
     `weights` of dense feed-forwards, `experts`, `mixers` of the matrices around attention or a
-    state, `cache`; `activations`: what the matmuls of such weights read. `says` is where that
-    stands, or, if there are no types, why they can't be read.
+    state, `cache`; `activations`: what the matmuls of such weights read; `group`: weights of int4
+    that share a scale. `says` is where that stands, or, if there are no types, why they can't be
+    read.
 
     Examples
     --------
@@ -378,11 +384,12 @@ class Stored:
     mixers: str | None = None
     cache: str | None = None
     activations: str | None = None
+    group: int = GROUP
 
     @property
     def types(self) -> dict[str, str]:
         """The types that are said, by what they are of."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        values = {field.name: getattr(self, field.name) for field in fields(self)[1:-1]}
         return {name: value for name, value in values.items() if value}
 
 

@@ -51,11 +51,12 @@ def test_one_name_for_every_spelling(given, name):
         ("mxfp8", 8.25),
         ("mxfp4", 4.25),
         ("nvfp4", 4.5),
+        ("fp8 in blocks", 8),
     ],
 )
 def test_bytes_of_each_type(name, bits):
     assert nbytes(1000, name) == math.ceil(1000 * bits / 8)
-    assert len(BITS) == 16
+    assert len(BITS) == 17
 
 
 def test_scales_take_bytes_and_no_peak_of_their_own():

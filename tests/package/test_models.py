@@ -223,7 +223,7 @@ KEPT = ["lm_head", "re:.*self_attn.*", "re:.*mlp.(down|gate|up)_proj"]
 @pytest.mark.parametrize(
     ("given", "types"),
     [
-        (QUANTIZED["quantization_config"], ["fp8", "fp8", "fp8", None, "fp8"]),
+        (QUANTIZED["quantization_config"], [*["fp8 in blocks"] * 3, None, "fp8 in blocks"]),
         (
             {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}
             | {"ignore": ["lm_head", "model.layers.*.self_attn*"]},
@@ -247,6 +247,7 @@ def test_types_are_those_of_the_file(
     assert stored
     names = ("weights", "experts", "mixers", "cache", "activations")
     assert [getattr(stored, name) for name in names] == types
+    assert stored.group == (32 if "config_groups" in given else 128)
 
 
 def test_types_may_stand_beside_the_file(tmp_path: Path) -> None:

@@ -129,7 +129,10 @@ def test_narrow_types_save_bytes_of_what_they_are_the_type_of() -> None:
         wide = llama(chip, batch=4)
         weights = wide.but(weights="int4")
         cache = wide.but(cache="int8")
-        assert wide.bytes - weights.bytes == LLAMA_3_8B.matrices * 3 // 2, chip
+        # 4 of 16 bits stay, and a scale of 16 for 128 weights
+        saved = LLAMA_3_8B.matrices * (12 - 16 / 128) / 8
+        assert wide.bytes - weights.bytes == saved, chip
+        assert wide.memory.weights - weights.memory.weights == saved, chip
         assert wide.bytes - cache.bytes == kv * (2048 + 1), chip
         assert wide.memory.cache == 2 * cache.memory.cache, chip
         assert (weights.flops, weights.peak) == (wide.flops, wide.peak), chip

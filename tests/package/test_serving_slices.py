@@ -101,7 +101,8 @@ def test_the_fastest_layout_that_fits_is_found(phase: str) -> None:
 
 
 def test_experts_whole_or_cut_on_the_devices_of_a_group() -> None:
-    host, options = net.topology("h200", 8), {"batch": 64, "context": 4096, **INT8}
+    types = dict.fromkeys(("weights", "vocabulary", "cache"), "fp8")
+    host, options = net.topology("h200", 8), {"batch": 64, "context": 4096, **types}
     cut, whole, apart = (
         serving.step("deepseek-v3", host, mesh, expert_widths=widths, **options)
         for mesh, widths in (({"tensor": 8}, None), ({"tensor": 8}, 1), ({"expert": 8}, 1))

@@ -5,6 +5,7 @@
 
    `servingTables`, a constant that stands before this file (labs/javascript.py writes it):
      servingTables.narrow      [dtype]: types of weights and cache beside the chip's 16-bit one
+     servingTables.group       weights of int4 that share a scale
      servingTables.costs       {operation: FLOPs an element} beside those of model.js
      servingTables.stored      first letters of the tensors that stay in memory from step to step
      servingTables.handed      [tensor]: what a layer leaves to the next one
@@ -126,6 +127,10 @@ const serving = (() => {
     return { chip: on, ...asked, reached, floor, resident: stays, reserve, narrow };
   };
 
+  // Of the scales of a matrix of weights: one for a column of int8, and for a group of its rows in int4
+  const scales = ({ weights }, rows, columns) =>
+    2 * columns * ({ int8: 1, int4: Math.ceil(rows / servingTables.group) }[weights] ?? 0);
+
   // Every operation as a kernel of its own; capital letters: tensors that stay in memory
   const operations = (s) => {
     const { layers, d_model: d, heads, kv_heads, head_dim, d_ff, vocabulary, experts } = share(s);
@@ -148,9 +153,13 @@ const serving = (() => {
       const names = [s.narrow ? `${x}, narrow` : x, `W ${weight}`, "out"];
       const n = sum(Object.values(outs));
       const { reads, matrix, dtype } = matmul(m, n, k, s.activations, { b: s.weights, names });
+      const scaled = scales(s, k, n);
       if (weight.startsWith("experts, ")) { // those that the tokens choose at random
         const { count, active } = experts;
-        reads[names[1]] = Math.round(reads[names[1]] * (count * (1 - (1 - active / count) ** rows)));
+        const used = count * (1 - (1 - active / count) ** rows);
+        reads[names[1]] = Math.round((reads[names[1]] + scaled) * used);
+      } else if (scaled) {
+        reads[`W ${weight}, scales`] = scaled;
       }
       const writes = Object.fromEntries(Object.entries(outs).map(([y, width]) => [y, nbytes(m * width, half)]));
       ops[op] = work(op, reads, writes, { matrix, dtype });
@@ -276,7 +285,10 @@ const serving = (() => {
     const forward = experts ? 3 * d_ff * experts.count : 3 * d_ff;
     const matrices = layers * d * (2 * (heads + kv_heads) * head_dim + forward);
     const rest = (2 * layers + 1) * d + 2 * vocabulary * d + (experts ? layers * d * experts.count : 0);
-    const weights = nbytes(matrices, s.weights) + nbytes(rest, s.chip.half);
+    const mixed = scales(s, d, (heads + 2 * kv_heads) * head_dim) + scales(s, heads * head_dim, d);
+    const fed = scales(s, d, 2 * d_ff) + scales(s, d_ff, d);
+    const scaled = layers * (mixed + fed * (experts ? experts.count : 1));
+    const weights = nbytes(matrices, s.weights) + scaled + nbytes(rest, s.chip.half);
     const cache = s.batch * s.context * nbytes(2 * layers * kv_heads * head_dim, s.cache);
     const activations = alive(jobs);
     const needed = weights + cache + activations;
