@@ -7,6 +7,7 @@ from dataclasses import replace
 from roofline.serving.layer import COSTS, Layer, scales
 from roofline.serving.setting import split
 from roofline_helpers import work
+from roofline_helpers.common.checks import Number
 from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.models.layers import Experts, FeedForward
 from roofline_helpers.work import Work
@@ -60,9 +61,9 @@ def _mixture(layer: Layer, x: str, experts: Experts, shared: bool) -> None:
     s, d, half = layer.sizes, layer.sizes.model.d_model, layer.sizes.half
     inner = experts.inner or d
     name, read = layer.handed(x)
-    routed = (name, "W router", "r")
+    names = (name, "W router", "r")
     layer.ops["router"] = work.matmul(
-        s.tokens, experts.count, d, read, b=half, out=half, names=routed
+        s.tokens, experts.count, d, read, b=half, out=half, names=names
     )
     chosen = nbytes(2 * s.tokens * experts.active, "fp32")
     layer.ops["top-k"] = Work(
@@ -88,7 +89,7 @@ def _mixture(layer: Layer, x: str, experts: Experts, shared: bool) -> None:
         layer.add("sum of experts", routed, "shared f", to="f")
 
 
-def _parted(layer: Layer, x: str, experts: Experts, chosen: int, y: str) -> None:
+def _parted(layer: Layer, x: str, experts: Experts, chosen: Number, y: str) -> None:
     """Add the experts as single kernels, from "chosen" to `y`."""
     s, half = layer.sizes, layer.sizes.half
     inner = experts.inner or s.model.d_model
