@@ -15,7 +15,9 @@ SHOWN = 3
 
 _WHOSE = re.compile(r"(?:for |function:\n\s*)(\S+)(?: id=\d+)? defined at ([^\s:]+):(\d+)")
 _CHANGED = re.compile(r"\* at (?!input path)(.+?), now (\S+?) and before (\S+?)(?=https:|\s|$)")
-_STATIC = re.compile(r"val=(.+?)\) and before .*?val=(.+?)\)")
+_STATIC = re.compile(
+    r"static args:\s+now (\S+) and before (\S+)|val=(.+?)\) and before .*?val=(.+?)\)"
+)
 
 
 @contextlib.contextmanager
@@ -56,7 +58,10 @@ def _difference(message: str) -> str:
         text = "; ".join(pairs).replace("{weak_type=False}", "")
         return text.replace("{weak_type=True}", " of a weak type (a Python number)")
     if static := _STATIC.search(message):
-        return f"a static argument is {static[1]}, and was {static[2]}"
+        now, old = filter(None, static.groups())
+        return f"a static argument is {now}, and was {old}"
+    if "pytree" in message:
+        return "its arguments have another structure, or other static values"
     if "same line" in message:
         return "it is defined anew, and a new function is a new program"
     return "it wasn't called so before"

@@ -33,6 +33,7 @@ RAW = re.compile(r":::|```\{|\{(cite|ref|numref|doc|term|eq|math|download)(:\w+)
 LINK = re.compile(r"https?://[^\s)>\]}\"'`]+")
 ALLOWED_LINKS = (
     "https://docs.jax.dev/",
+    "https://github.com/jax-ml/jax/issues/",
     "https://openxla.org/",
     "https://docs.cloud.google.com/tpu/",
     "https://cloud.google.com/tpu/",
