@@ -40,7 +40,8 @@ Scalars (loop counters, predicates, indices of one slice) are left out. These ar
 Files, in the order of the work: `lower`, `targets` and `compiler` (from a function to a program's
 text; JAX gives access to no shapes and attributes of it), `hlo` and `metadata` (the text as data,
 lines of the reader's code), `flops`, `traffic`, `loops`, `collectives`, `pallas` and `body` (the
-counts), `ledger` (a walk over a program) and `roles` (kernels in words), `kernel` (its roofline,
+counts), `ledger` (a walk over a program), `roles` (kernels in words) and
+`buffers` (what fills memory), `kernel` (its roofline,
 groups, waits), `expected`, `report`, `changes`, `display`; `analysis` is all of it, or a record.
 
 Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.org/xla.

@@ -441,6 +441,24 @@ FOUND = {
     "flops of attention": "notebooks/arithmetic-intensity.html#attention",
     "install": "book/install.html",
     "why torch.compile gains": "book/pytorch.html#what-torch-compile-gains",
+    **{
+        asked: f"notebooks/why-does-jax-say.html#{question}"
+        for asked, question in {
+            "cost_analysis flops too low": "why-are-the-flops-of-cost-analysis-too-low",
+            "RESOURCE_EXHAUSTED": "resource-exhausted-out-of-memory-what-fills-it",
+            "out of memory": "resource-exhausted-out-of-memory-what-fills-it",
+            "donated buffers not usable": "why-does-donate-argnums-have-no-effect",
+            "jit first call slow": "why-is-the-first-call-of-my-jitted-function-so-slow",
+            "recompiles every call": "why-does-jax-recompile-at-every-call",
+            "persistent compilation cache": "why-does-it-compile-again-after-a-restart",
+            "scan slower than for loop": "why-is-lax-scan-slower-than-a-python-loop",
+            "gpu utilization 30%": "why-is-my-gpu-only-at-30",
+            "slower than numpy": "why-is-jax-slower-than-numpy-on-small-arrays",
+            "bf16 not faster than float32": "why-is-bf16-no-faster-than-float32",
+            "above the peak": "why-is-my-matmul-above-the-peak",
+            "faster than memory bandwidth": "why-is-a-kernel-faster-than-the-memory-allows",
+        }.items()
+    },
 }
 
 
