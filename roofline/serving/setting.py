@@ -332,21 +332,14 @@ class ServingSetting(Fields):
         """Copies of the cache: more than 1 if "tensor" is larger than the number of KV heads."""
         return self._cached(True) / self._cached(False) if self.cached_layers else 1.0
 
-    def _cached(self, copies: bool, read: bool = False) -> float:
-        """Return the elements that one sequence's cache has, or that its next token reads."""
+    def _cached(self, copies: bool) -> float:
+        """Return the elements that one sequence's cache has."""
 
         def elements(mixer: Mixer) -> float:
-            kept = mixer.cache_width * mixer.kept(self.context)
             times = max(1.0, self.size("tensor") / mixer.kv_heads) if copies else 1.0
-            return times * (mixer.read(self.context) if read else kept)
+            return times * mixer.cache_width * mixer.kept(self.context)
 
         return float(self.model.mixers(elements))
-
-    @property
-    def cache_read(self) -> float:
-        """Bytes of cache that a step reads on one device."""
-        part = self._cached(True, read=self.phase == "decode") * width(self.cache)
-        return part / self.size("tensor", "context") * self.sequences("data", "expert", "batch")
 
     @property
     def state_bytes(self) -> float:

@@ -222,10 +222,6 @@ class Decoder(Facts):
         """Elements of the weights that one token uses."""
         return self.parameters - self.matrices + self.active_matrices
 
-    def weights_bytes(self, weights: Any, rest: Any = "bf16") -> int:
-        """Return the bytes of all weights: one type for the layers' matrices, one for the rest."""
-        return int(nbytes(self.matrices, weights) + nbytes(self.parameters - self.matrices, rest))
-
     # --- cache and state ----------------------------------------------------------------------
 
     @property

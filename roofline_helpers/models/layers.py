@@ -182,11 +182,6 @@ class Mixer:
             return (context - 1) % self.window + 1
         return min(context, self.window or self.top or context)
 
-    def read(self, context: int) -> int:
-        """Return the elements of the cache that the last token reads."""
-        attended = (self.cache_width - self.choosing_width) * self.seen(context)
-        return attended + self.choosing_width * context
-
     def pairs(self, seq: int, whole: bool = False) -> int:
         """Return the pairs of query and key of one sequence: unmasked ones, or all."""
         most = self.window or self.top
@@ -211,10 +206,6 @@ class Mixer:
             )
         chosen = self.choosing * (seq * seq if whole else _triangle(seq))
         return self.scores * self.pairs(seq, whole) + chosen
-
-    def next_products(self, context: int) -> int:
-        """Return the multiply-adds of one new token's attention."""
-        return self.absorbed * self.seen(context) + self.choosing * context
 
 
 def attention(

@@ -16,6 +16,7 @@ import roofline_helpers as rh
 from roofline.configurations import model
 from roofline_helpers import RooflineError
 from roofline_helpers.models import Decoder, Local
+from roofline_helpers.models.layers import Mixer
 
 CATALOGUE = Path(rh.__file__).parent / "data" / "models.toml"
 DATA = tomllib.loads(CATALOGUE.read_text("utf-8"))
@@ -150,10 +151,6 @@ def test_layers_of_one_model_differ_as_its_file_says(tmp_path: Path) -> None:
     assert mimo.cache_bytes(4096) == 2 * 320 * (9 * 4 * 4096 + 39 * 8 * 128)
     gemma = read(tmp_path, FILES["gemma-4-26B-A4B"])
     assert gemma.cache_bytes(131072) == 5 * 4096 * 131072 + 25 * 8192 * 1024
-    sparse = read(tmp_path, FILES["DeepSeek-V3.2"])
-    (mixer,) = {block.mixer for block in sparse.kinds}
-    assert mixer
-    assert mixer.read(10000) == 576 * 2048 + 128 * 10000
     assert read(tmp_path, FILES["DeepSeek-V3"]).kinds == model("deepseek-v3").kinds
     hybrid = read(tmp_path, FILES["Nemotron-H-56B-Base-8K"])
     kinds = {block.mixer.kind for block in hybrid.kinds if block.mixer}
@@ -259,6 +256,34 @@ def test_types_may_stand_beside_the_file(tmp_path: Path) -> None:
     assert stored
     types = {"experts": "nvfp4", "mixers": "nvfp4", "cache": "fp8", "activations": "nvfp4"}
     assert stored.types == types
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_kernels_have_the_weights_products_and_cache_of_the_layers(
+    name: str, tmp_path: Path
+) -> None:
+    try:
+        decoder = replace(read(tmp_path, FILES[name]), stored=None)
+    except rh.BadValue:
+        pytest.skip("an architecture that isn't read")
+    batch, context = 64, 10_000
+    step = roofline.serving.step(decoder, "h200", batch=batch, context=context)
+    assert step.memory.weights == pytest.approx(2 * decoder.parameters, rel=1e-3)
+    products = cached = 0.0
+    for kernel in step.kernels:
+        for tensor, nbytes in kernel.work.reads.items():
+            if tensor[0] in "KV":
+                cached += kernel.launches * nbytes
+        if any(tensor[0] == "W" for tensor in kernel.work.reads):
+            products += kernel.launches * kernel.work.matrix_flops
+    head = decoder.vocabulary * decoder.d_model
+    assert products == pytest.approx(2 * batch * (decoder.active_matrices + head), rel=2e-3)
+
+    def seen(mixer: Mixer) -> int:
+        chosen_from = mixer.choosing_width * context
+        return (mixer.cache_width - mixer.choosing_width) * mixer.seen(context) + chosen_from
+
+    assert cached == 2 * batch * decoder.mixers(seen)
 
 
 def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:

@@ -141,6 +141,26 @@ def test_latent_attention_by_hand() -> None:
     assert step.memory.weights == pytest.approx(2 * step.setting.model.parameters, rel=1e-5)
 
 
+def test_a_mixture_takes_the_laws_of_its_kernels() -> None:
+    types = {"weights": "nvfp4", "activations": "nvfp4", "projections": "bf16"}
+    laws = {}
+    for chip in ("b300", "gb300"):
+        host = net.topology(chip, 4, ceilings="reached")
+        options = {"batch": 64, "context": 4096, "law": True, **types}
+        step = serving.step("deepseek-v3", host, {"tensor": 4}, expert_widths=1, **options)
+        laws[chip] = {kernel.name: kernel.law for kernel in step.kernels if kernel.law}
+    families = {name: (law.family, law.dtype) for name, law in laws["b300"].items()}
+    assert families["experts"] == ("grouped_matmul", "nvfp4")
+    assert families["latent attention"] == ("decode_mla", "bf16")
+    assert families["shared gate+up projection"] == ("matmul", "nvfp4")
+    assert families["output projection"] == ("matmul", "bf16")
+    assert laws["gb300"] == laws["b300"]  # the same GPU
+    (experts,) = (kernel for kernel in step.kernels if kernel.name == "experts")
+    busy = 64 * (1 - (1 - 8 / 256) ** 64)
+    assert experts.work.reads["W experts"] == pytest.approx(busy * 3 * 7168 * 2048 * 4.5 / 8)
+    assert not {"permute", "unpermute"} & {kernel.name for kernel in step.kernels}  # inside
+
+
 def test_models_of_every_kind_can_be_served() -> None:
     host = net.topology("h200", 8)
     for model in models.catalogue().values():
