@@ -10,6 +10,8 @@
     roofline chip v6e h200                       published figures, side by side
     roofline compare before.json after.json      what changed between two reports
     roofline predict steps.toml                  seconds of training and decode steps in a file
+    roofline serve llama-3-70b --chip h200 --chips 8 --concurrency 64 --inputs 1024 --outputs 1024
+                                                 a service: does it fit, how fast for how many
     roofline doctor                              what this machine can do, and what to install
 
 It exits with 0; with 1 where something can't be done or, of `compare`, where something changed;
@@ -129,6 +131,31 @@ def _parser() -> argparse.ArgumentParser:
     add("after", metavar="AFTER.json")
     add = command("predict", _predict, "seconds of the training and decode steps in a file")
     add("file", metavar="FILE", help="TOML, as roofline.validation.predict says")
+    add = command("serve", _serve, "what a service does with so many requests at once")
+    add("model", metavar="MODEL", help="a model's name, or a config.json")
+    add("--chip", required=True, help="of an engine: h200, v5e, …")
+    for name, usual, text in (
+        ("chips", 1, "of an engine"),
+        ("data", 1, "parts of an engine with their own attention"),
+        ("readers", 0, "further engines that read prompts"),
+        ("workers", 1, "engines that decode"),
+        ("concurrency", 64, "requests at once"),
+        ("inputs", 1024, "tokens of a prompt"),
+        ("outputs", 1024, "tokens of an answer"),
+        ("budget", None, "tokens of a prompt in one step"),
+        ("draft-tokens", None, "tokens that a draft proposes"),
+    ):
+        add(f"--{name}", type=int, default=usual, metavar="N", help=text)
+    for name, text in {
+        "cached": "share of the inputs that a prefix cache has",
+        "acceptance": "share of a draft's tokens that are accepted",
+        "reserve": "the runtime's share of the memory",
+    }.items():
+        add(f"--{name}", type=float, metavar="SHARE", help=text)
+    add("--draft", metavar="MODEL", help="of speculative decoding")
+    for name in ("weights", "experts", "projections", "cache", "activations"):
+        add(f"--{name}", metavar="TYPE", help=f"data type of {name}")
+    add("--for", dest="target", metavar="TEXT", help='"200 requests/s, time per token 20 ms"')
     command("doctor", _doctor, "what this machine can do, and what to install")
     return parser
 
@@ -281,6 +308,33 @@ def _predict(options: argparse.Namespace) -> int:
     for row, why in refused.items():
         print(f"{row} is refused: {why}", file=sys.stderr)
     return 1 if len(refused) else 0
+
+
+SERVED = (
+    *("concurrency", "inputs", "outputs", "workers", "readers", "data", "budget", "cached"),
+    *("reserve", "draft", "draft_tokens", "acceptance"),
+    *("weights", "experts", "projections", "cache", "activations"),
+)
+"""Options of `serve` that are arguments of `validation.service.service`."""
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from roofline.validation import service
+    from roofline_helpers.common.checks import whole
+
+    stated = {name: getattr(options, name) for name in SERVED}
+    asked = {name: value for name, value in stated.items() if value is not None}
+    most = whole("--concurrency", asked.pop("concurrency"))
+    target = service.targets(options.target) if options.target else None
+    doubled = [2**n for n in range(most.bit_length()) if 2**n < most]
+    answer = service.answer(
+        options.model, options.chip, [*doubled, most], target, chips=options.chips, **asked
+    )
+    if options.json:
+        _json(answer.data())
+    else:
+        show(*answer.parts())
+    return 0 if answer.loads else 1
 
 
 # --- this machine ---------------------------------------------------------------------------------

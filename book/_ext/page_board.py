@@ -90,6 +90,7 @@ def board() -> dict[str, str]:
         "board_peer_median": f"{peer.abs().median():.0%}",
         "board_peer_ours": f"{off[peer.index].median():.0%}",
         "board_groups": _groups(rows),
+        **_kinds(),
         "board_skill": _skill(every),
         "board_skill_dense": _skill(of_dense),
         "board_training_recipes": str(len(ratios(trained, "law s"))),
@@ -144,6 +145,40 @@ def _groups(rows: pandas.DataFrame) -> str:
     heads = ["of", "rows", "signed median, %", "median error", "without laws"]
     heads += ["the envelope's", "within 30%", "the envelope within 30%"]
     return markdown(heads, [row(name, own) for name, own in groups.items()], numbers=7)
+
+
+EVERY = 3
+"""Of the served engines each so manieth is predicted, which takes seconds."""
+
+
+def _kinds() -> dict[str, str]:
+    """Return errors by kind of step and of load, where the model has no skill, what it refuses."""
+    kinds, points = validation.kinds(every=EVERY), validation.served(EVERY)
+    few = kinds.rows < 10
+
+    def row(what: Any, its: Any) -> list[str]:
+        rest = [percent(its["signed"])]
+        names = ("median error", "within 25%", "rule of thumb", "with one factor per chip")
+        rest += [f"{its[name]:.0%}" if its[name] == its[name] else "–" for name in names]
+        return [what, str(its["rows"]), f"{its['from']} to {its['to']}", *rest]
+
+    heads = ["of", "rows", "software of", "signed, %", "median error", "within 25%"]
+    heads += ["the envelope's", "envelope, one factor per chip"]
+    without = kinds[~kinds.skill & ~few]
+    doubts = [*validation.points().doubt.dropna().unique(), "the numbers of workers aren't given"]
+    reasons = points[(points.quantity == "time per token") & (points.refused != "")].refused
+    own = reasons.where(reasons.isin(doubts), "memory or sizes contradict the point")
+    return {
+        "board_kinds": markdown(heads, [row(what, its) for what, its in kinds.iterrows()], 5),
+        "board_no_skill": "; ".join(
+            f"{what} ({its['median error']:.0%}, the envelope with a factor "
+            f"{its['with one factor per chip']:.0%})"
+            for what, its in without.iterrows()
+        ),
+        "board_few": "; ".join(f"{what} ({its['rows']})" for what, its in kinds[few].iterrows()),
+        "board_served": f"{len(validation.points()):,}",
+        "board_left_out": "\n".join(f"- {n}: {why}" for why, n in own.value_counts().items()),
+    }
 
 
 def waterfall(one: PublishedStep | PublishedDecode) -> Mapping[str, float]:

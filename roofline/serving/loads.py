@@ -17,7 +17,7 @@ Memory
     A sequence keeps its mean context, half of its answer. Requests that don't fit wait outside, by
     Little's law: requests = rate · time.
 
-Not counted: the scheduler, sampling, the network to the user, lengths that differ, preemption.
+Not counted: the scheduler between steps, sampling, lengths that differ, preemption.
 
 Sources: W. Kwon et al., arXiv:2309.06180 (vLLM: a pool of pages, and requests that wait for it);
 A. Agrawal et al., arXiv:2403.02310 (chunks of prompts beside decode); Y. Zhong et al.,
@@ -50,11 +50,31 @@ BUDGET = 8192
 RESERVE = 0.08
 """Share of the memory that vLLM leaves: `gpu_memory_utilization` is 0.92 (November 2026)."""
 
+SERVER = 0.03
+"""Seconds that a server adds to the first token: the request's way in, its tokens, kernels that the
+host starts one by one. It is the only constant here that comes from served requests: of the
+measured time that is missing from a lone prompt of 1,024 tokens, the median of four models, each
+with its own median (22, 28 and 29 ms; DeepSeek-V3 157 ms). Without any of the four it is 28 or
+29 ms. `roofline.validation.served` judges it with all others."""
+
 _COUNTED = {"batch", "context", "phase", "new"}
 """Arguments of a step that follow from the load."""
 
 _TURNS = 6
 """Rounds of the fixed point: the batch is then within a thousandth."""
+
+
+class NoRoom(BadValue):
+    """A worker that can't hold the weights, a request, and a chunk of a prompt.
+
+    Examples
+    --------
+    >>> try:
+    ...     load("llama-3-70b", "h100", concurrency=1, inputs=1024, outputs=1024)
+    ... except NoRoom as error:
+    ...     print(str(error)[:41])
+    Llama 3 70B with a request of 1,536 token
+    """
 
 
 @dataclass(frozen=True)
@@ -103,9 +123,14 @@ class Worker:
         """Steps that read one prompt."""
         return -(-self.fresh // self.budget)
 
+    @property
+    def at_once(self) -> int:
+        """Prompts that are read at once, each by the devices that have a copy of attention."""
+        return self.decode.setting.size("data", "expert")
+
     @cached_property
     def prompt(self) -> float:
-        """Seconds to read one prompt, without what decodes beside it.
+        """Seconds to read `at_once` prompts, without what decodes beside them.
 
         Chunks read the weights again each. Attention is that of the whole prompt, without that of
         the part that a prefix cache has.
@@ -119,7 +144,7 @@ class Worker:
         return self.chunks * (part.seconds - _attention(part)) + attention
 
     def _reading(self, tokens: int) -> ServingStep:
-        return self.decode.but(phase="prefill", batch=1, context=tokens)
+        return self.decode.but(phase="prefill", batch=self.at_once, context=tokens)
 
     @cached_property
     def most(self) -> int:
@@ -162,7 +187,7 @@ class Load(Facts):
     --------
     >>> served = load("llama-3-8b", "h100", concurrency=64, inputs=1024, outputs=1024)
     >>> f"{served.time_per_token * 1e3:.1f} ms, {served.per_chip:.0f} tokens/s"
-    '12.8 ms, 4989 tokens/s'
+    '12.8 ms, 4978 tokens/s'
     """
 
     concurrency: int
@@ -272,7 +297,7 @@ def load(
     --------
     >>> served = load("llama-3-70b", "h200", chips=8, concurrency=64, inputs=1024, outputs=1024)
     >>> f"{served.time_per_token * 1e3:.1f} ms, the first after {served.first_token * 1e3:.0f} ms"
-    '13.5 ms, the first after 65 ms'
+    '13.5 ms, the first after 95 ms'
     """
     return curve(model, hardware, mesh, concurrency=[concurrency], **service)[0]
 
@@ -294,6 +319,7 @@ def curve(
     draft_tokens: int = 0,
     acceptance: float = 0.0,
     reserve: float = RESERVE,
+    server: float = SERVER,
     **setting: Any,
 ) -> list[Load]:
     """Return what a service does at each of several concurrencies.
@@ -322,20 +348,23 @@ def curve(
         Speculative decoding, as `speculative` takes it: its draft model, on the same hardware.
     reserve : float
         The runtime's share of the memory.
+    server : float
+        Seconds that a server adds to the first token.
     **setting
-        Further arguments of `step`. By default `reached` and `law` are True, on a chip.
+        Further arguments of `step`. By default `law` is True, and on a chip `reached` too.
 
     Raises
     ------
+    NoRoom
+        A worker that can't hold the weights and one request.
     BadType, BadValue, UnknownName
-        As `step`; a worker that can't hold the weights and one request; workers between which no
-        rate is known.
+        As `step`; workers between which no rate is known.
 
     Examples
     --------
     >>> loads = curve("llama-3-8b", "h100", concurrency=[1, 8, 64], inputs=1024, outputs=256)
     >>> [round(served.per_chip) for served in loads]
-    [153, 1052, 4032]
+    [150, 1037, 4013]
     """
     asked = [whole("concurrency", n) for n in concurrency]
     if whole("outputs", outputs) < 2:
@@ -348,8 +377,8 @@ def curve(
     if share >= 1:
         raise BadValue(f"cached must be a share of the inputs below 1, got {shown(cached)}")
     if topology_of(hardware) is None:
-        setting = {"reached": True, "law": True, **setting}
-    setting["reserve"] = reserve
+        setting = {"reached": True, **setting}
+    setting = {"law": True, "reserve": reserve, **setting}
     sizes = (whole("inputs", inputs), outputs, whole("budget", budget), share)
 
     def worker(hardware: Any, mesh: Any, **more: Any) -> Worker:
@@ -360,24 +389,25 @@ def curve(
 
     decode = worker(hardware, mesh)
     count = whole("workers", workers)
+    added = single("server", server, zero=True)
     bursts = 0.0 if rounds is None else 1 / whole("rounds", rounds)
     if readers is None:
-        return [_together(n, decode, count, bursts) for n in asked]
+        return [_together(n, decode, count, added, bursts) for n in asked]
     apart = decode
     if readers.hardware is not None:
         apart = worker(readers.hardware, readers.mesh, chips=readers.chips)
     reading = whole("count", readers.count)
     sent = transfer(decode, apart, count, reading, readers.rate)
-    return [_apart(n, decode, count, apart, reading, sent, bursts) for n in asked]
+    return [_apart(n, decode, count, apart, reading, (sent, added), bursts) for n in asked]
 
 
 def _fitting(worker: Worker) -> Worker:
-    """Return a worker that has room for a request; raise BadValue if it has none."""
+    """Return a worker that has room for a request; raise NoRoom if it has none."""
     if worker.most:
         return worker
     first = worker.decode.setting
     memory, requests = worker.decode.memory, f"a request of {first.context:,} tokens"
-    raise BadValue(
+    raise NoRoom(
         f"{first.model.name} with {requests} needs "
         f"{si(memory.weights + memory.cache, 'B')} on each of {first.chips} {first.chip.name}, "
         "and beside it a chunk of a prompt; an engine has "
@@ -436,19 +466,20 @@ def transfer(
     return float(network.collective("permute", sent, between.axes[-1]).seconds)
 
 
-def _together(requests: int, worker: Worker, workers: int, bursts: float) -> Load:
+def _together(requests: int, worker: Worker, workers: int, added: float, bursts: float) -> Load:
     """Return the load of workers that read the prompts themselves."""
     busy = min(workers, requests)
     here, more = requests / busy, worker.outputs - 1
+    prompt = worker.prompt / worker.at_once
     within = min(here, worker.most)
-    beside = max(0.0, min(1.0, within - 1))  # whether others decode while a prompt is read
+    beside = max(0.0, min(1.0, within - 1))  # whether others decode; half of a step runs already
     batch = within
     for _ in range(_TURNS):
         seconds = worker.seconds(batch)
-        pauses = batch * (1 - 1 / within) * worker.prompt / more
+        pauses = batch * (1 - 1 / within) * prompt / more
         per_token = seconds + pauses
-        reading = _response(worker.prompt, more * per_token, within)
-        reading += beside * (worker.chunks + 0.5) * seconds  # half of the step that runs
+        rest = added + worker.prompt - prompt + beside * (worker.chunks + 0.5) * seconds
+        reading = _response(prompt, more * per_token + rest, within) + rest
         cycle = reading + more * per_token
         batch = within * more * per_token / cycle
     rate = within / cycle
@@ -460,7 +491,7 @@ def _together(requests: int, worker: Worker, workers: int, bursts: float) -> Loa
         seconds,
         # who begins with all others waits for half of their prompts, and is paused by half
         seconds + pauses * (1 - bursts / 2),
-        _first(reading, worker.prompt, within, bursts) + (here - within) / rate,
+        _first(reading, prompt, within, bursts) + (here - within) / rate,
         rate * busy,
         waiting=(here - within) * busy,
     )
@@ -472,13 +503,16 @@ def _apart(
     workers: int,
     readers: Worker,
     count: int,
-    sent: float,
+    sent: tuple[float, float],
     bursts: float,
 ) -> Load:
-    """Return the load of workers that decode, and of others that read the prompts."""
+    """Return the load of workers that decode, and of others that read the prompts.
+
+    `sent` are the seconds of a cache's way, and those that the server adds.
+    """
     more, most = decode.outputs - 1, decode.most * workers
-    prompt = readers.prompt / count
-    rest = readers.prompt - prompt + sent
+    prompt = readers.prompt / readers.at_once / count
+    rest = readers.prompt - prompt + sum(sent)
     batch, within = min(float(requests), most), float(requests)
     for _ in range(_TURNS):
         seconds = decode.seconds(batch / workers)
@@ -498,7 +532,7 @@ def _apart(
         _first(reading, prompt, within, bursts) + waiting / rate,
         rate,
         waiting=waiting if batch == most else 0.0,
-        transfer=sent,
+        transfer=sent[0],
         readers=readers,
         reader_count=count,
     )

@@ -2,15 +2,19 @@
 
 `collectives()` gives every measured collective with the network model's time, `layers()` our
 measured layers on several devices, and `scoreboard()` every published training and decode step with
-the predictions of `training` and `serving`. `rivals` compares predictions with simpler ones on
-recipes that were left out, and `predict()` reads a reader's own steps from a file. A row is a TOML
-block of `data/published`.
+the predictions of `training` and `serving`. `served()` has served requests with the predictions of
+`serving.load`, and `kinds()` the errors of both by kind. `rivals` compares predictions with simpler
+ones on recipes that were left out, `predict()` reads a reader's own steps from a file, and
+`answer()` says what a reader's own service does. A row is a TOML block of `data/published`, or a
+line of its `served.csv`.
 """
 
-from roofline.validation.board import published_step, scoreboard, steps, worst
+from roofline.validation.board import kinds, published_step, scoreboard, steps, worst
 from roofline.validation.exchanges import LARGE, collectives
 from roofline.validation.layers import layers
+from roofline.validation.loads import points, served
 from roofline.validation.own_steps import predict
+from roofline.validation.service import answer, ranges
 from roofline.validation.steps import PublishedDecode, PublishedStep
 
 __all__ = [
@@ -22,6 +26,11 @@ __all__ = [
     "published_step",
     "worst",
     "predict",
+    "points",
+    "served",
+    "kinds",
+    "answer",
+    "ranges",
     "PublishedStep",
     "PublishedDecode",
 ]

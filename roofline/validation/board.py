@@ -9,6 +9,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roofline import evidence as files
+from roofline.validation.loads import served
+from roofline.validation.rivals import by_kind
 from roofline.validation.steps import (
     PublishedDecode,
     PublishedStep,
@@ -33,6 +35,8 @@ def steps() -> tuple[PublishedStep | PublishedDecode, ...]:
     folder = resources.files("roofline").joinpath("data", "published")
     rows: list[PublishedStep | PublishedDecode] = []
     for path in sorted(folder.iterdir(), key=lambda file: file.name):
+        if not path.name.endswith(".toml"):
+            continue
         data = tomllib.loads(path.read_text("utf-8"))
         rows += [published_training(data, row) for row in data.get("row", ())]
         rows += [published_decode(data, row) for row in data.get("decode", ())]
@@ -96,6 +100,33 @@ def scoreboard(*, law: bool = False) -> pandas.DataFrame:
     return pandas.DataFrame(list(_rows(flag("law", law)))).set_index("key")
 
 
+def kinds(*, every: int = 3) -> pandas.DataFrame:
+    """Return the errors by kind of step and of model, of the scoreboard and of served points.
+
+    Columns as `rivals.by_kind` says.
+
+    Parameters
+    ----------
+    every : int
+        As `served` takes it: every third engine by default.
+
+    Examples
+    --------
+    >>> "training, dense" in kinds(every=100).index
+    True
+    """
+    import pandas
+
+    board, points = scoreboard(law=True), served(every)
+    board = board.assign(what=board.step + ", " + board.kind)
+    points = points[points.refused == ""].sort_values(["quantity", "apart"], ascending=False)
+    apart = points.apart.map({True: ", prompts apart", False: ""})
+    points = points.assign(what=points.quantity + ", " + points.kind + apart)
+    names = ("published", "predicted", "rule of thumb")
+    points = points.rename(columns={name: f"{name} s" for name in names})
+    return by_kind(pandas.concat([board, points], join="inner"))
+
+
 def _rows(law: bool) -> Iterator[dict[str, Any]]:
     peer = files.load("mlsysim")["seconds"]
     for step in steps():
@@ -109,6 +140,7 @@ def _rows(law: bool) -> Iterator[dict[str, Any]]:
             "step": step.task,
             "kind": step.kind,
             "type": step.dtype,
+            "date": step.read,
             "published s": step.seconds,
             "bound s": step.published.least_seconds,
             "predicted s": predicted,

@@ -9,13 +9,20 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roofline import serving
+from roofline.network import topology
+from roofline.serving import Readers
+from roofline.serving.setting import TYPES
 from roofline.validation.board import scoreboard
+from roofline.validation.loads import SPREAD, bound
 from roofline.validation.rivals import ratios, spread
+from roofline.validation.service import ranges
 from roofline.validation.steps import (
     SERVING,
     SETTING,
     PublishedDecode,
     PublishedStep,
+    decoder_of,
     published_decode,
     published_training,
 )
@@ -29,7 +36,14 @@ if TYPE_CHECKING:
 NEEDED = {
     "training": ("chip", "shape", "model", "batch", "seq", "mesh"),
     "decode": ("chip", "shape", "model", "batch", "context"),
+    "load": ("chip", "shape", "model", "concurrency", "inputs", "outputs"),
 }
+LOADED = (
+    *("workers", "readers", "budget", "cached", "rounds", "draft", "draft_tokens", "acceptance"),
+    *("reserve", "mesh", "expert_widths", "vocabulary", *TYPES),
+)
+"""Further arguments of `serving.load`."""
+
 ALLOWED = {
     "training": (
         *NEEDED["training"],
@@ -37,10 +51,11 @@ ALLOWED = {
         *("id", "slices", "widths", "count", "seconds", "tflops", "tokens"),
     ),
     "decode": (*NEEDED["decode"], *SERVING, *("id", "widths", "seconds")),
+    "load": (*NEEDED["load"], *LOADED, *("id", "widths", "seconds", "first")),
 }
 COLUMNS = (
     *("row", "bound s", "predicted s", "by", "low s", "high s", "measured s", "error"),
-    *("types", "refused"),
+    *("tokens/s a chip", "types", "refused"),
 )
 FEWEST = 10
 """Least number of recipes on the board for a range."""
@@ -53,13 +68,17 @@ def predict(path: str | Path) -> pandas.DataFrame:
     or a slice such as 4x4), "model" (a name, the path of a configuration, or beside it "widths", a
     table of what `Decoder` takes) and "batch". A training step also has "seq" and "mesh", and may
     have other arguments of `training.step`; a serving step has "context", is tensor-parallel over
-    all chips, and may have "phase" and the types of `serving.step`. A measurement may follow:
-    "seconds" of a step, or "tokens" (per second) or "tflops" of a chip.
+    all chips unless "mesh" says otherwise, and may have "phase" and the types of `serving.step`. A
+    load has "concurrency", "inputs" and "outputs" instead, and may have other arguments of
+    `serving.load`: it gives two rows, the time per token and that to the first. Its "readers", a
+    table, are workers that read prompts: "count", and where they differ "shape" and "mesh"; "rate",
+    byte/s of a chip between workers. A measurement may follow: "seconds" of a step or of a token,
+    "first" of the first one, or "tokens" (per second) or "tflops" of a chip.
 
     Columns: "bound s", "predicted s", "by" (laws of measured kernels, or the roof at reached
     ceilings), "low s" and "high s", the range of eight of ten published steps of that kind,
-    "measured s" and "error"; "types" are those that were counted; "refused" says why a row can't be
-    predicted.
+    "measured s" and "error"; "tokens/s a chip" of a load; "types" are those that were counted;
+    "refused" says why a row can't be predicted.
 
     Raises
     ------
@@ -76,7 +95,8 @@ def predict(path: str | Path) -> pandas.DataFrame:
     for number, row in enumerate(_read(Path(path)), start=1):
         named = {"id": f"row {number}", **row}
         try:
-            predictions.append(_predicted(_step(named)))
+            loaded = "concurrency" in row
+            predictions += _load(named) if loaded else [_predicted(_step(named))]
         except (RooflineError, TypeError) as error:
             predictions.append({"row": named["id"], "refused": f"row {number}: {error}"})
     if not predictions:
@@ -97,6 +117,15 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:
     kind = "decode" if "context" in row and "seq" not in row else "training"
+    _check(kind, row)
+    source = {"title": ""}
+    if kind == "decode":
+        return published_decode(source, {"seconds": None, "mean": None, **row})
+    return published_training(source, {"count": "halved", **row})
+
+
+def _check(kind: str, row: Mapping[str, Any]) -> None:
+    """Raise for a field that a row of that kind doesn't take, or lacks."""
     for name in row:
         name_of(f"field of a {kind} step", name, ALLOWED[kind])
     missing = [name for name in NEEDED[kind] if name not in row]
@@ -106,10 +135,45 @@ def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:
         )
     if "widths" in row:
         _check_widths(row["widths"])
-    source = {"title": ""}
-    if kind == "decode":
-        return published_decode(source, {"seconds": None, "mean": None, **row})
-    return published_training(source, {"count": "halved", **row})
+
+
+def _load(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the predictions of a service under load: of a token, and of the first."""
+    _check("load", row)
+    asked = {
+        name: row[name] for name in (*LOADED, "concurrency", "inputs", "outputs") if name in row
+    }
+    if "readers" in row:
+        readers = dict(mapping("readers", row["readers"]))
+        for name in readers:
+            name_of("field of readers", name, ("count", "shape", "mesh", "rate"))
+        if "shape" in readers:
+            readers["hardware"] = topology(row["chip"], readers.pop("shape"), ceilings="reached")
+        asked["readers"] = Readers(**readers)
+    place = topology(row["chip"], row["shape"], ceilings="reached")
+    asked.setdefault("mesh", {"tensor": place.members})
+    load = serving.load(decoder_of(row), place, **asked)
+    decode, reading = load.worker.decode, (load.readers or load.worker).decode
+    found = []
+    for name, own in list(ranges(load).items())[:2]:
+        first = name == "first token"
+        step = reading.but(phase="prefill", context=load.worker.inputs) if first else decode
+        measured = row.get("first" if first else "seconds")
+        found.append(
+            {
+                "row": f"{row['id']}, {name}" if first else row["id"],
+                "bound s": None if asked.get("draft") and not first else bound(step),
+                "predicted s": own.best,
+                "by": "laws" if decode.has_laws else "roof",
+                "low s": own.low,
+                "high s": own.high,
+                "measured s": measured,
+                "error": own.best / measured - 1 if measured else None,
+                "tokens/s a chip": load.per_chip,
+                "types": decode.types,
+            }
+        )
+    return found
 
 
 def _check_widths(widths: Any) -> None:
@@ -136,6 +200,8 @@ def _spread(step: str, kind: str, chip: str) -> tuple[float | None, float | None
 def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
     by_law = step.by_law
     low, high = _spread(step.task, step.kind, step.topology.chip.key)
+    if isinstance(step, PublishedDecode) and step.by_law.setting.phase == "decode":
+        low, high = SPREAD[step.kind, False, "time per token"]
     measured = step.seconds if isinstance(step, PublishedDecode) or step.printed else None
     return {
         "row": step.key,

@@ -114,3 +114,45 @@ def spread(known: pandas.Series, chip: str) -> tuple[float, float]:
     apart = [known[recipe] / factor(known.drop(recipe), recipe[0]) for recipe in known.index]
     low, high = np.quantile(apart, (0.1, 0.9), method="weibull") * factor(known, chip)
     return float(low), float(high)
+
+
+def by_kind(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the errors of each kind of row, one line a kind, beside those of the rule of thumb.
+
+    "skill" is whether the model as it is beats the rule of thumb with one factor per chip, from the
+    chip's other recipes.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        With columns "what" (the kind), chip, model, type, date, "published s", "predicted s" and
+        "rule of thumb s": seconds, or another quantity.
+
+    Examples
+    --------
+    >>> from roofline.validation import kinds
+    >>> bool(kinds(every=30).loc["time per token, dense", "skill"])
+    True
+    """
+    import pandas
+
+    lines = {}
+    for what, own in rows.groupby("what", sort=False):
+        published = own["published s"]
+        error, rule = (own[f"{name} s"] / published - 1 for name in ("predicted", "rule of thumb"))
+        known = ratios(own, "rule of thumb s")
+        factors = {recipe: factor(known.drop(recipe), recipe[0]) for recipe in known.index}
+        each = pandas.Series(zip(own.chip, own.model, own.type, strict=True), own.index)
+        corrected = ((rule + 1) * each.map(factors) - 1).abs().median()
+        lines[what] = {
+            "rows": len(own),
+            "from": own.date[own.date != ""].min(),
+            "to": own.date.max(),
+            "median error": error.abs().median(),
+            "signed": error.median(),
+            "within 25%": (error.abs() <= 0.25).mean(),
+            "rule of thumb": rule.abs().median(),
+            "with one factor per chip": corrected,
+            "skill": bool(error.abs().median() < corrected),
+        }
+    return pandas.DataFrame.from_dict(lines, orient="index")

@@ -27,7 +27,7 @@ class _PublishedRow(Generic[Step], Fields):
     """The fields of every published step.
 
     `unsaid` are assumptions about facts missing from the page, `why` is the reason for a large
-    error.
+    error, `read` the day that the page was read: its software is older.
 
     Examples
     --------
@@ -45,6 +45,7 @@ class _PublishedRow(Generic[Step], Fields):
     batch: int
     unsaid: str
     why: str
+    read: str
 
     task: ClassVar[str]
 
@@ -195,7 +196,7 @@ class PublishedDecode(_PublishedRow[ServingStep]):
     >>> from roofline.validation import steps
     >>> decodes = [step for step in steps() if isinstance(step, PublishedDecode)]
     >>> decodes[0].batch, f"{decodes[0].published.seconds * 1e3:.1f} ms"
-    (64, '15.8 ms')
+    (64, '16.6 ms')
     """
 
     context: int
@@ -207,9 +208,9 @@ class PublishedDecode(_PublishedRow[ServingStep]):
 
     def _step(self, ceilings: str, *, law: bool = False) -> ServingStep:
         topology = self._topology(ceilings)
-        mesh = {"tensor": topology.members}  # the recipe's tensor_parallel_size
-        asked = {"batch": self.batch, "context": self.context, "law": law, **self.setting}
-        return serving.step(self.model, topology, mesh, **asked)
+        asked = {"mesh": {"tensor": topology.members}, **self.setting}  # tensor_parallel_size
+        asked |= {"batch": self.batch, "context": self.context, "law": law}
+        return serving.step(self.model, topology, **asked)
 
     @cached_property
     def by_law(self) -> ServingStep:
@@ -241,7 +242,7 @@ class PublishedDecode(_PublishedRow[ServingStep]):
 
 # --- Rows of `data/published`, or of a reader's own file ----------------------------------------
 
-SERVING = ("phase", "vocabulary", *TYPES)
+SERVING = ("phase", "new", "mesh", "expert_widths", "vocabulary", *TYPES)
 
 SETTING = (
     *("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded"),
@@ -268,7 +269,8 @@ def published_decode(data: Mapping[str, Any], row: Mapping[str, Any]) -> Publish
     return PublishedDecode(**_common(data, row), setting=setting, **figures)
 
 
-def _model(row: Mapping[str, Any]) -> Decoder:
+def decoder_of(row: Mapping[str, Any]) -> Decoder:
+    """Return the model of a row, by name or by its own widths."""
     return shaped(row["model"], row["widths"]) if "widths" in row else model(row["model"])
 
 
@@ -282,6 +284,7 @@ def _common(data: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
         "url": row.get("url", page),
         "unsaid": row.get("unsaid", ""),
         "why": row.get("why", ""),
-        "model": _model(row),
+        "read": str(row.get("read", data.get("read", ""))),
+        "model": decoder_of(row),
         **{name: row[name] for name in ("chip", "shape", "batch")},
     }

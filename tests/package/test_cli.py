@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +16,7 @@ from compiled_reports import needs
 from kept_records import kept_report
 
 import roofline_helpers as rh
-from roofline import diagnosis, xla
+from roofline import diagnosis, validation, xla
 from roofline.cli import load_call, main
 from roofline.diagnosis import explain
 from roofline.xla import compiler
@@ -49,6 +50,62 @@ def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[
     after = saved(tmp_path / "after.json", replace(REPORT, rows=rows))
     assert main(["compare", before, after]) == 1
     assert "grew" in capsys.readouterr().out
+
+
+SERVED = ("llama-3-70b", "h200")
+SIZES: dict[str, Any] = {"chips": 8, "inputs": 1024, "outputs": 1024, "weights": "fp8"}
+SERVE = ("serve", "llama-3-70b", "--chip", "h200", "--chips", "8", "--weights", "fp8")
+
+
+def test_a_service_is_answered_in_two_sentences_and_a_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*SERVE, "--concurrency", "48", "--for", "9 requests/s, time per token 20 ms"]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    loads = validation.service.service(*SERVED, concurrency=[*range(1, 300)], **SIZES)
+    most = max(load.rate for load in loads if load.time_per_token <= 0.02)
+    assert f"about {8 * math.ceil(9 / most)} chips, " in lines[0]
+    assert max(map(len, lines)) <= 100
+    table = [line.split() for line in lines if line[:1].isdigit()]
+    assert [int(row[0]) for row in table] == [1, 2, 4, 8, 16, 32, 48]
+    assert main([*SERVE, "--concurrency", "48", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    load = loads[47]
+    token = data["loads"][-1]["time per token"]
+    assert token["best"] == load.time_per_token
+    assert token["low"] < token["best"] < token["high"]
+    assert f"{load.time_per_token * 1e3:.1f} ms" in printed.replace("\n", " ")
+
+
+def test_a_service_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "llama-3-70b", "--chip", "h100"]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith("No. Llama 3 70B")
+    assert "78.2 GB" in printed  # of 85, without the eight hundredths of the runtime
+    assert printed.endswith("4 chips have room.") or "2 chips have room." in printed
+    assert main([*SERVE, "--concurrency", "5000", "--cache", "fp8"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Not all at once.")
+    assert "wait for it" in printed.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--for", "20 tokens"), "requests/s"),
+        (("--for", "9 requests/s, p99 time per token 1 s"), "p99"),
+        (("--data", "3"), "evenly"),
+        (("--cache", "fp7"), "fp7"),
+        (("--outputs", "1"), "outputs"),
+        (("--concurrency", "0"), "concurrency"),
+    ],
+)
+def test_a_service_that_can_not_be(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SERVE, *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_reader_that_has_enough_may_close_the_pipe() -> None:

@@ -53,7 +53,8 @@ def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
     decode = predicted.loc["decode"]
     known = validation.published_step("v6e-8-llama-3.3-70b-decode-64")
     assert decode["predicted s"] == known.reached.seconds
-    assert decode[["low s", "high s", "measured s", "error"]].isna().all()
+    assert decode[["measured s", "error"]].isna().all()
+    assert decode["high s"] / decode["predicted s"] == pytest.approx(1.19)  # of dense tokens
 
 
 def test_the_command_prints_and_gives_json(
@@ -70,6 +71,50 @@ def test_the_command_prints_and_gives_json(
     assert data["ours"]["low s"] < data["ours"]["high s"]
     assert main(["predict", str(tmp_path / "none.toml")]) == 2
     assert "none.toml" in capsys.readouterr().err
+
+
+LOAD = """[[row]]
+id = "served"
+chip = "h200"
+shape = 8
+model = "llama-3-70b"
+concurrency = 64
+inputs = 1024
+outputs = 1024
+weights = "fp8"
+activations = "fp8"
+seconds = 0.012
+first = 0.2
+"""
+
+
+def test_a_service_is_predicted_with_the_range_of_its_kind(tmp_path: Path) -> None:
+    apart = LOAD.replace("shape = 8", "shape = 4").replace('"served"', '"apart"')
+    apart += "readers = {count = 2, shape = 8, rate = 5e10}\nworkers = 3\n"
+    lacking = LOAD.replace("inputs", "# inputs").replace('"served"', '"lacking"')
+    predicted = validation.predict(file(tmp_path, LOAD + apart + lacking))
+    place = roofline.network.topology("h200", 8, ceilings="reached")
+    load = roofline.serving.load(
+        *("llama-3-70b", place, {"tensor": 8}),
+        **{"concurrency": 64, "inputs": 1024, "outputs": 1024},
+        **{"weights": "fp8", "activations": "fp8"},
+    )
+    token, first = predicted.loc["served"], predicted.loc["served, first token"]
+    assert token["predicted s"] == load.time_per_token
+    assert token["error"] == pytest.approx(load.time_per_token / 0.012 - 1)
+    assert first["predicted s"] == load.first_token
+    assert token["tokens/s a chip"] == load.per_chip
+    assert token["low s"] < token["predicted s"] < token["high s"]
+    assert 70e9 / 8 / 4.8e12 < token["bound s"] < token["low s"]
+    both = predicted.loc["apart"]
+    assert both["tokens/s a chip"] == pytest.approx(
+        64
+        * 1024
+        / 28
+        / (1023 * both["predicted s"] + predicted.loc["apart, first token", "predicted s"]),
+        rel=0.01,
+    )
+    assert "inputs missing" in predicted.loc["lacking", "refused"]
 
 
 WIDTHS = "layers=32, d_model=4096, heads=32, kv_heads=8, head_dim=128, d_ff=14336, vocabulary=32000"

@@ -11,7 +11,7 @@ import roofline_helpers as rh
 from roofline import serving
 from roofline.serving import loads
 
-LLAMA = {"model": "llama-3-8b", "hardware": "h100", "inputs": 1000, "outputs": 201}
+LLAMA = {"model": "llama-3-8b", "hardware": "h100", "inputs": 1000, "outputs": 201, "server": 0.0}
 
 
 def served(concurrency: int, **asked: Any) -> serving.Load:
@@ -29,6 +29,7 @@ def test_one_request_reads_its_prompt_and_then_decodes_alone() -> None:
     assert alone.time_per_token == pytest.approx(step(context=1100).seconds)
     assert alone.rate == pytest.approx(1 / (alone.first_token + 200 * alone.time_per_token))
     assert served(1, workers=4).rate == pytest.approx(alone.rate)  # three have nothing to do
+    assert served(1, server=0.5).first_token == pytest.approx(alone.first_token + 0.5)
 
 
 def test_each_token_waits_for_the_prompts_of_those_that_come_meanwhile() -> None:

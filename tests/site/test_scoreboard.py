@@ -51,6 +51,18 @@ def test_skill_is_as_the_page_says() -> None:
         assert alone.min() == alone["the model"] > 0.12
 
 
+def test_kinds_are_as_the_page_says(texts: dict[str, str]) -> None:
+    kinds = validation.kinds(every=page_board.EVERY)
+    many = kinds[kinds.rows >= 10]
+    assert list(many.index[~many.skill]) == ["training, dense"]
+    assert texts["board_no_skill"].startswith("training, dense (")
+    first = kinds.loc["first token, mixture of experts, prompts apart"]
+    assert first["rule of thumb"] > first["median error"] > 0.5
+    assert first["signed"] < -0.3
+    points = validation.points()
+    assert points.doubt.dropna().nunique() == texts["board_left_out"].count("\n") - 1
+
+
 def test_laws_meet_their_aims_where_the_page_says(texts: dict[str, str]) -> None:
     lines = [line.strip("| ").split(" | ") for line in texts["board_laws"].split("\n")[2:]]
     assert [lines[i][-1] for i in (0, 1, 3)] == ["8%", "11%", "8%"]  # bf16, fp8, nvfp4

@@ -1,0 +1,333 @@
+"""What a service of one's own would do, each number with the range that measured ones give it."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from roofline import network, serving
+from roofline.configurations import model as model_of
+from roofline.serving import Load
+from roofline.serving.loads import NoRoom
+from roofline.terminal import Grid
+from roofline.validation.loads import DENSE, MIXTURE, SPREAD, points
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import BadValue, whole
+from roofline_helpers.common.dtypes import computed_as
+from roofline_helpers.common.show import si, significant
+
+WIDTH = 100
+"""Columns of an answer."""
+
+GROWTH = 1.1
+"""From one concurrency to the next, where the largest that meets a target is looked for."""
+
+TIMES = {"time per token": "time_per_token", "first token": "first_token"}
+
+_SECONDS = {"ms": 1e-3, "s": 1.0}
+_TARGET = re.compile(
+    r"(?P<rate>[\d.]+) requests/s|(?:(?:p50|mean|median) )?"
+    r"(?P<time>time per token|first token) (?P<limit>[\d.]+) (?P<unit>ms|s)"
+)
+
+
+COUNTS = (1, 2, 4, 8)
+"""Chips of an engine to try where fewer have no room."""
+
+
+class Range(NamedTuple):
+    """A prediction, and where eight of ten measured ones of its kind would lie.
+
+    Examples
+    --------
+    >>> Range(1.0, 2.0, 3.0).best
+    2.0
+    """
+
+    low: float
+    best: float
+    high: float
+
+
+def kind_of(load: Load) -> tuple[str, bool]:
+    """Return the kind of `SPREAD` that a load is of: of which model, and whether prompts are apart.
+
+    Of dense models with workers apart too few were measured: theirs is that of mixtures.
+    """
+    apart = load.readers is not None
+    mixture = load.worker.decode.setting.model.experts is not None or apart
+    return MIXTURE if mixture else DENSE, apart
+
+
+def ranges(load: Load) -> dict[str, Range]:
+    """Return each quantity of `served.QUANTITIES` with its range.
+
+    Examples
+    --------
+    >>> load = serving.load("llama-3-8b", "h100", concurrency=8, inputs=1024, outputs=1024)
+    >>> low, best, high = ranges(load)["time per token"]
+    >>> low < best == load.time_per_token < high
+    True
+    """
+    names = {**TIMES, "tokens/s per chip": "per_chip"}
+    spread = {name: SPREAD[*kind_of(load), name] for name in names}
+    best = {name: getattr(load, attribute) for name, attribute in names.items()}
+    return {
+        name: Range(best[name] * low, best[name], best[name] * high)
+        for name, (low, high) in spread.items()
+    }
+
+
+def service(
+    model: Any,
+    chip: Any,
+    *,
+    concurrency: list[int],
+    chips: int = 1,
+    data: int = 1,
+    readers: int = 0,
+    **asked: Any,
+) -> list[Load]:
+    """Return the loads of an engine of so many chips at each concurrency.
+
+    Parameters
+    ----------
+    model, chip
+        As `serving.step` takes them.
+    concurrency : list of int
+        Requests at once.
+    chips : int
+        Of an engine: tensor-parallel, but for `data`.
+    data : int
+        Parts of the chips that attention is copied on, each with its own requests; experts are
+        spread over all.
+    readers : int
+        Further engines that read the prompts instead, as large.
+    **asked
+        As `serving.curve` takes them. Matmuls compute in the type of given `weights` where the chip
+        does and `activations` doesn't say otherwise.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `serving.curve`.
+
+    Examples
+    --------
+    >>> service("llama-3-8b", "h100", concurrency=[8], inputs=1024, outputs=256)[0].concurrency
+    8
+    """
+    device = chip_of(chip)
+    weights = asked.get("weights")
+    if weights and computed_as(weights) in device.matrix:
+        asked.setdefault("activations", weights)
+    place: tuple[Any, Any] = (device, None)
+    count = whole("chips", chips)
+    if count > 1:
+        tensor, rest = divmod(count, whole("data", data))
+        heads = model_of(model).heads
+        if rest or heads % tensor:
+            raise BadValue(f"{count} chips in {data} parts can't share {heads} heads evenly")
+        mesh = {"expert": data, "tensor": tensor}
+        place = (network.topology(device, count, ceilings="reached"), mesh)
+    if readers:
+        asked["readers"] = serving.Readers(whole("readers", readers))
+    return serving.curve(model, *place, concurrency=concurrency, **asked)
+
+
+def targets(text: str) -> tuple[float, dict[str, float]]:
+    """Return the requests per second and the seconds at most that a target asks for.
+
+    Raises
+    ------
+    BadValue
+        Something else than "200 requests/s, p50 time per token 20 ms, first token 1 s".
+
+    Examples
+    --------
+    >>> targets("200 requests/s, p50 time per token 20 ms")
+    (200.0, {'time per token': 0.02})
+    """
+    rate, limits = 0.0, {}
+    for part in text.split(","):
+        found = _TARGET.fullmatch(" ".join(part.split()))
+        if found is None:
+            raise BadValue(
+                f"--for {part.strip()!r}: give N requests/s, and time per token N ms or first "
+                "token N ms, each a mean (p50): a tail (p99) isn't predicted"
+            )
+        if found["rate"]:
+            rate = float(found["rate"])
+        else:
+            limits[found["time"]] = float(found["limit"]) * _SECONDS[found["unit"]]
+    if not rate:
+        raise BadValue(f"--for {text!r} says no requests/s")
+    return rate, limits
+
+
+class Answer(NamedTuple):
+    """What `roofline serve` says: the loads, or why there are none.
+
+    `needed` are the chips that a target needs, `most` the sequences that fit into an engine.
+
+    Examples
+    --------
+    >>> Answer("No.").loads
+    ()
+    """
+
+    text: str
+    loads: Sequence[Load] = ()
+    needed: Range | None = None
+
+    def parts(self) -> list[str | Grid]:
+        """Return what is printed: the answer, then the table and what it rests on."""
+        text = textwrap.fill(self.text, WIDTH)
+        if not self.loads:
+            return [text]
+        factors = {"time per token": 1e3, "first token": 1e3, "tokens/s per chip": 1.0}
+        heads = ["requests", "decode", "wait", "ms per token", "ms to the first", "tokens/s a chip"]
+        rows = []
+        for load in self.loads:
+            cells = [str(load.concurrency), f"{load.batch * load.workers:.0f}"]
+            cells.append(f"{load.waiting:.0f}")
+            for name, own in ranges(load).items():
+                low, best, high = (significant(factors[name] * each) for each in own)
+                cells.append(f"{best} ({low} to {high})")
+            rows.append(cells)
+        return [
+            text,
+            "",
+            Grid([*heads, ""], [[*row, ""] for row in rows]),
+            "",
+            _basis(self.loads[0]),
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """Return the same for programs, in seconds."""
+        loads = [
+            {
+                "concurrency": load.concurrency,
+                "decoding": load.batch * load.workers,
+                "waiting": load.waiting,
+                **{name: own._asdict() for name, own in ranges(load).items()},
+            }
+            for load in self.loads
+        ]
+        needed = self.needed._asdict() if self.needed else None
+        return {"serves": bool(loads), "answer": self.text, "loads": loads, "chips": needed}
+
+
+def answer(
+    model: Any,
+    chip: Any,
+    concurrency: list[int],
+    target: tuple[float, dict[str, float]] | None = None,
+    **asked: Any,
+) -> Answer:
+    """Return what a service does at each concurrency, and the chips that a target needs.
+
+    Parameters
+    ----------
+    model, chip, concurrency
+        As `service` takes them.
+    target : tuple, optional
+        As `targets` returns it.
+    **asked
+        Further arguments of `service`.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `service`; what doesn't fit is an answer.
+
+    Examples
+    --------
+    >>> answer("llama-3-8b", "h100", [8], inputs=1024, outputs=256).text[:4]
+    'Yes.'
+    """
+    try:
+        loads = service(model, chip, concurrency=concurrency, **asked)
+    except NoRoom as error:
+        return Answer(f"No. {error}.{_fewest(model, chip, **asked)}")
+    last = loads[-1]
+    token, first, rate = ranges(last).values()
+    setting, worker = last.worker.decode.setting, last.worker
+    queue = f", so {last.waiting:.0f} wait for it" if last.waiting else ""
+    text = (
+        f"{'Yes' if not last.waiting else 'Not all at once'}. {last.concurrency} requests of "
+        f"{worker.inputs:,} + {worker.outputs:,} tokens to {setting.model.name} on {last.chips} "
+        f"{setting.chip.name} get a token every {_span(token)} and the first after {_span(first)}: "
+        f"{significant(rate.best)} tokens/s a chip. Beside the weights "
+        f"{worker.most * last.workers:,} such requests fit into memory{queue}."
+    )
+    if target is None:
+        return Answer(text, loads)
+    sizes = {round(GROWTH**n) for n in range(round(math.log(worker.most, GROWTH)) + 1)}
+    wanted = service(model, chip, concurrency=sorted(sizes), **asked)
+    needed = chips_for(*target, wanted)
+    limits = "".join(f", {name} {si(limit, 's')}" for name, limit in target[1].items())
+    said = f"For {target[0]:g} requests/s{limits}: "
+    if math.isinf(needed.best):
+        return Answer(f"{said}no number of such engines is fast enough. {text}", loads, needed)
+    low, best, high = (f"{n:,.0f}" if n < math.inf else "no number" for n in needed)
+    return Answer(
+        f"{said}about {best} chips, {low} to {high} by the model's error. {text}", loads, needed
+    )
+
+
+def _fewest(model: Any, chip: Any, **asked: Any) -> str:
+    """Return a sentence on the fewest chips of an engine that have room."""
+    for count in COUNTS:
+        with suppress(BadValue):
+            service(model, chip, concurrency=[1], **{**asked, "chips": count})
+            return f" {count} chips have room."
+    return ""
+
+
+def _span(own: Range) -> str:
+    low, best, high = (si(each, "s") for each in own)
+    return f"{best} ({low} to {high})"
+
+
+def _basis(load: Load) -> str:
+    """Return what numbers and ranges rest on."""
+    step, (kind, apart) = load.worker.decode, kind_of(load)
+    law = "laws of measured kernels" if step.has_laws else "the roof at reached ceilings"
+    where = "with workers apart " if apart else ""
+    here = step.setting.chip.key in set(points().chip)
+    lines = [
+        f"Best: means, by {law}, each request with as many tokens as the others. {step.types}; "
+        f"{step.setting.reserve:.0%} of the memory is the runtime's.",
+        f"Low to high: there lie eight of ten measured points of models of this kind ({kind}) "
+        f"{where}on {'this chip and others' if here else 'other chips, none on this one'}.",
+    ]
+    return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
+
+
+def chips_for(rate: float, limits: dict[str, float], loads: list[Load]) -> Range:
+    """Return the chips that so many requests per second need, each within the limits.
+
+    For each end of the model's range as many engines as needed, each at the concurrency with the
+    most requests per second within the limits; infinite where none is.
+
+    Examples
+    --------
+    >>> loads = service("llama-3-8b", "h100", concurrency=[1, 8], inputs=1024, outputs=256)
+    >>> chips_for(loads[1].rate * 4, {}, loads).best
+    4.0
+    """
+    needed = []
+    for end in Range._fields:
+        rates = [0.0]
+        for load in loads:
+            own = {name: getattr(each, end) for name, each in ranges(load).items()}
+            if all(own[name] <= limit for name, limit in limits.items()):
+                rates.append(load.rate * load.time_per_token / own["time per token"])
+        engines = math.ceil(rate / max(rates) * (1 - 1e-9)) if max(rates) else math.inf
+        needed.append(float(engines * loads[0].chips))
+    return Range(*needed)
