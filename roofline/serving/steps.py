@@ -478,13 +478,16 @@ def step(
         raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")
     asked = dict(zip(TYPES, (weights, experts, projections, cache, activations), strict=True))
     types = types_of(decoder, topology.chip, asked)
-    axes = {} if mesh is None else _axes_of_roles(mesh, decoder, topology)
+    axes, parts = {}, 1
+    if mesh is not None:
+        axes = _axes_of_roles(mesh, decoder, topology)
+        parts = _shared_experts(axes, decoder, expert_widths)
     setting = ServingSetting(
         model=decoder,
         topology=topology,
         mesh=axes,
         hardware=given,
-        expert_widths=_shared_experts(axes, expert_widths),
+        expert_widths=parts,
         phase=name_of("phase", phase, PHASES),
         batch=whole("batch", batch),
         context=whole("context", context),
@@ -500,7 +503,7 @@ def step(
     )
     if phase == "prefill":
         decoder.attention_flops(context)  # refuses what isn't priced over a whole sequence
-    return _fastest(setting) if mesh is None else ServingStep(setting)
+    return _fastest(setting, expert_widths) if mesh is None else ServingStep(setting)
 
 
 def _axes_of_roles(mesh: Asked, model: Decoder, topology: Topology) -> Mesh:
@@ -510,20 +513,20 @@ def _axes_of_roles(mesh: Asked, model: Decoder, topology: Topology) -> Mesh:
     return topology.mesh_of_roles(mesh, ROLES, most, model.name)
 
 
-def _shared_experts(mesh: Mesh, asked: int | None) -> int:
+def _shared_experts(mesh: Mesh, model: Decoder, asked: int | None) -> int:
     """Return the number of devices that share the matrices of each expert; raise as `step`."""
     sizes = {role: math.prod(axis.size for axis in axes) for role, axes in mesh.items()}
     widths = math.prod(sizes.get(role, 1) for role in ROLES[2:])
-    parts = widths if asked is None else whole("expert_widths", asked)
-    if widths * sizes.get("expert", 1) % parts:
-        raise BadValue(
-            f"expert_widths must divide the {widths * sizes.get('expert', 1)} devices that have "
-            f"the experts, got {parts}"
-        )
+    if asked is None:
+        return widths
+    devices, parts = widths * sizes.get("expert", 1), whole("expert_widths", asked)
+    if not model.experts or devices % parts:
+        has = f"{devices} devices have its experts" if model.experts else "it has no experts"
+        raise BadValue(f"{model.name} can't have expert_widths={parts}: {has}")
     return parts
 
 
-def _fastest(s: ServingSetting) -> ServingStep:
+def _fastest(s: ServingSetting, expert_widths: int | None) -> ServingStep:
     """Return the step in the fastest layout that fits, else in that with the least memory.
 
     A layout gives each of `ROLES` a whole number of devices.
@@ -535,8 +538,10 @@ def _fastest(s: ServingSetting) -> ServingStep:
             mesh = {role: n for role, n in zip(ROLES, sizes, strict=True) if n > 1}
             with suppress(BadValue):
                 axes = _axes_of_roles(mesh or {"tensor": 1}, s.model, s.topology)
-                parts = _shared_experts(axes, None)
+                parts = _shared_experts(axes, s.model, expert_widths)
                 steps.append(ServingStep(replace(s, mesh=axes, expert_widths=parts)))
+    if not steps:
+        raise BadValue(f"no layout of {members} devices has expert_widths={expert_widths}")
     return min(
         steps,
         key=lambda step: (not step.fits, step.seconds if step.fits else 0.0, step.memory.total),

@@ -17,6 +17,7 @@ from roofline.serving import ROLES, ServingStep, frontier, speculative
 from roofline_helpers import models
 
 LLAMA = models.model("llama-3-70b")
+SLICE = net.topology("v6e", "2x4")
 INT8 = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
 
 
@@ -126,8 +127,9 @@ def test_experts_whole_or_cut_on_the_devices_of_a_group() -> None:
     gathered, scattered = (exchange.collective for exchange in shared.exchanges)
     assert (gathered.kind, scattered.kind) == ("all-gather", "reduce-scatter")
     assert gathered.nbytes == 64 * 7168 * 2
-    with pytest.raises(rh.BadValue, match=r"expert_widths.*8.*3"):
-        serving.step("deepseek-v3", host, {"expert": 8}, expert_widths=3)
+    found = serving.step("deepseek-v3", host, expert_widths=1, **options)
+    assert found.setting.expert_widths == 1
+    assert found.seconds <= min(whole.seconds, apart.seconds)
 
 
 def test_latent_attention_by_hand() -> None:
@@ -228,6 +230,12 @@ def test_speculation_by_the_paper_s_formula() -> None:
         (lambda: llama({"fsdp": 8}), rh.UnknownName, "data, expert, batch, context, tensor"),
         (lambda: serving.step("llama-3-70b", "v6e", {"tensor": 8}), rh.BadType, "topology.*v6e"),
         (lambda: llama(chips=2), rh.BadValue, "chips=2"),
+        (lambda: llama({"tensor": 8}, expert_widths=1), rh.BadValue, "no experts"),
+        (
+            lambda: serving.step("mixtral-8x7b", SLICE, {"expert": 8}, expert_widths=3),
+            rh.BadValue,
+            "expert_widths=3: 8 devices",
+        ),
         (lambda: llama(reached=True), rh.BadValue, "ceilings='reached'"),
         (lambda: rh.verdict(llama()), rh.BadValue, "hardware=CHIP"),
         (lambda: serving.step("llama-3-8b", "h100", context=2, new=4), rh.BadValue, "new=4"),
