@@ -520,10 +520,9 @@ def _shared_experts(mesh: Mesh, model: Decoder, asked: int | None) -> int:
     if asked is None:
         return widths
     devices, parts = widths * sizes.get("expert", 1), whole("expert_widths", asked)
-    if not model.experts or devices % parts:
-        has = f"{devices} devices have its experts" if model.experts else "it has no experts"
-        raise BadValue(f"{model.name} can't have expert_widths={parts}: {has}")
-    return parts
+    if model.experts and devices % parts:
+        raise BadValue(f"expert_widths={parts}: {devices} devices have the experts of {model.name}")
+    return parts if model.experts else widths
 
 
 def _fastest(s: ServingSetting, expert_widths: int | None) -> ServingStep:

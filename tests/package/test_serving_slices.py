@@ -230,7 +230,6 @@ def test_speculation_by_the_paper_s_formula() -> None:
         (lambda: llama({"fsdp": 8}), rh.UnknownName, "data, expert, batch, context, tensor"),
         (lambda: serving.step("llama-3-70b", "v6e", {"tensor": 8}), rh.BadType, "topology.*v6e"),
         (lambda: llama(chips=2), rh.BadValue, "chips=2"),
-        (lambda: llama({"tensor": 8}, expert_widths=1), rh.BadValue, "no experts"),
         (
             lambda: serving.step("mixtral-8x7b", SLICE, {"expert": 8}, expert_widths=3),
             rh.BadValue,
