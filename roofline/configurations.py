@@ -385,6 +385,8 @@ class _Reader:
             gated=self.gated,
             shared_d_ff=wide if shared and wide != width else 0,
             inner=self.get("inner", 0),
+            groups=(groups := self.get("expert_groups") or 1),
+            top_groups=self.get("top_groups") or groups,
         )
 
     def _mixed(self) -> list[bool]:

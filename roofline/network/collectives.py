@@ -109,7 +109,8 @@ class Transfer:
 
     It can if the next operation can start without it: weights are gathered ahead and gradients
     reduced later, but activations are needed at once. `least` are the collectives that must be sent
-    in any case, if the plan sends more: only they count in a bound.
+    in any case, if the plan sends more: only they count in a bound. `forward` is the share of them
+    in the forward pass.
 
     Examples
     --------
@@ -126,6 +127,7 @@ class Transfer:
     collective: Collective
     hidden: bool = False
     least: tuple[Collective, ...] = ()
+    forward: float = 0.5
 
     @property
     def seconds(self) -> float:
@@ -358,29 +360,49 @@ def lines(over: Over) -> list[tuple[float, float]]:
     return sorted(cost for cost in costs if not beaten(cost))
 
 
-def distinct(devices: float, copies: float) -> float:
+def distinct(devices: float, copies: float, groups: tuple[int, int] = (1, 1)) -> float:
     """Return the expected number of distinct devices hit by k random copies: n (1 − (1 − 1/n)ᵏ).
+
+    `groups` are into how many the devices fall in order, and in how many of them, drawn at random,
+    a token's copies lie; groups that don't divide the devices, or are divided by them, don't count.
 
     Examples
     --------
-    >>> round(distinct(4, 8), 2)
-    3.6
+    >>> round(distinct(4, 8), 2), round(distinct(4, 8, (8, 4)), 2)
+    (3.6, 2.91)
     """
-    return devices * (1 - math.pow(1 - 1 / devices, copies))
+    count, top = groups
+    if count % devices == 0:  # a device has whole groups: so many of them may be drawn
+        own = int(count // devices)
+        missed = sum(
+            math.comb(own, n) * math.comb(count - own, top - n) * math.pow(1 - n / top, copies)
+            for n in range(min(own, top) + 1)
+        )
+        return devices * (1 - missed / math.comb(count, top))
+    share = 1 / devices
+    if devices % count == 0:  # or a part of one
+        share, devices = count / (devices * top), devices * top / count
+    return devices * (1 - math.pow(1 - share, copies))
 
 
-def copies(nbytes: float, active: float, over: Iterable[Axis]) -> tuple[Collective, ...]:
+def copies(
+    nbytes: float, active: float, over: Iterable[Axis], groups: tuple[int, int] = (1, 1)
+) -> tuple[Collective, ...]:
     """Return the least traffic on each axis to send every device's array to `active` random others.
 
     A token is sent to its experts this way: once to each other host or slice that holds any of
     them, and from there once to each position along an axis. `all_to_all` of `active` copies sends
-    more.
+    more. `groups` are those in which experts lie, host after host, and how many of them a token may
+    choose from: with 4 of 8 it reaches fewer hosts.
 
     Examples
     --------
     >>> from roofline.network import topology
-    >>> [round(sent.link_bytes, 2) for sent in copies(1, 8, topology("b200", 32).axes)]
+    >>> hosts = topology("b200", 32).axes
+    >>> [round(sent.link_bytes, 2) for sent in copies(1, 8, hosts)]
     [2.7, 4.25]
+    >>> [round(sent.link_bytes, 2) for sent in copies(1, 8, hosts, (8, 4))]
+    [2.18, 4.07]
     """
     axes = sorted(axes_of(over), key=lambda axis: axis.links)
     hosts = math.prod(axis.size for axis in axes if axis.network in OUTER)
@@ -388,10 +410,10 @@ def copies(nbytes: float, active: float, over: Iterable[Axis]) -> tuple[Collecti
     for _, group in groupby(axes, key=lambda axis: axis.links):
         parts = tuple(group)
         n = _size(parts)
-        reached = distinct(n, active)
+        reached = distinct(n, active, groups)
         if parts[0].network not in OUTER:
-            of_a_host = distinct(hosts * n, active) / hosts
-            from_others = (hosts - 1) * (of_a_host - distinct(hosts, active) / hosts)
+            of_a_host = distinct(hosts * n, active, groups) / hosts
+            from_others = (hosts - 1) * (of_a_host - distinct(hosts, active, groups) / hosts)
             reached = of_a_host + from_others / (1 - 1 / n)
         gathers.append(all_gather(nbytes * reached, parts))
     return tuple(gathers)

@@ -41,8 +41,8 @@ class Topology(Facts):
     """Chips and the axes that join them.
 
     `shape` is that of one slice (TPUs) or the number of GPUs of one host. `axes` are those of the
-    fast network, followed by the slow one between slices or hosts. ``topology["x", "y"]`` gives
-    axes by name, as collectives take them.
+    fast network, followed by the slow one between slices, hosts or NVLink domains: 256 GB200 are
+    four domains of 64. ``topology["x", "y"]`` gives axes by name, as collectives take them.
 
     Examples
     --------
@@ -230,8 +230,8 @@ def topology(
         domains = _domains(chips, pod[0])
         if outer * domains > 1 and "outer" not in wiring:
             raise BadValue(
-                f"at most {pod[0]} chips of {device.name}: nothing is published of the network "
-                "between its hosts or NVLink domains"
+                f"at most {pod[0]} chips of {device.name}: no byte/s of the network between its "
+                f"hosts is published (links.nic.rate of chips.toml)"
             )
         outer *= domains
         sizes, kinds = (chips // domains,), [wiring["kind"]]

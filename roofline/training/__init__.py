@@ -9,11 +9,24 @@ Three times
     `least_seconds` is a bound: compute, memory and each network overlap perfectly. `serial`:
     nothing overlaps. `seconds` is the prediction in between: compute hides an exchange that nothing
     waits for (weights gathered ahead, gradients reduced later), but not one that the next operation
-    needs (tensor and expert parallelism), and passes over memory follow the matmuls.
+    needs (tensor parallelism), and passes over memory follow the matmuls. A pass hides what is
+    exchanged in it; sums over replicas have only the last microbatch's backward pass to hide in,
+    and the weights that come back the first forward pass. A pipeline waits for its fullest stage.
+Mixtures of experts
+    Exchanges of experts hide behind another microbatch's compute, or wait: `overlap` says which,
+    and a step shows both. A token is sent to fewer hosts if its model limits it to groups of
+    experts. On GPUs experts multiply as fast as measured grouped matmuls do whose experts are all
+    on one GPU. `imbalance` is the busiest device's load over the mean.
+Types
+    The matrix unit computes mxfp8 as fast as fp8. But scales of blocks lie along a matmul's sum,
+    another one forwards than backwards, so each input and gradient is written twice, which makes
+    mxfp8 the slower of the two; "fp8" may have one scale a tensor or one for 128, whichever is
+    measured faster.
 Not counted
-    The input pipeline, activations offloaded to the host, launches, and a compiler's splitting of
-    exchanges. For mixtures of experts, sorting tokens, small matmuls and imbalance: steps that sort
-    take about twice the predicted time (`roofline.validation`).
+    The input pipeline, activations offloaded to the host, launches and the host's waiting for how
+    many tokens each expert gets, and a compiler's splitting of exchanges. Steps of mixtures take
+    about half as long again as predicted (`roofline.validation`), on TPUs, whose small matmuls
+    nobody published, up to two and a half times as long.
 Words
     **MFU** is the model's FLOPs over seconds and published peak, with only the unmasked half of
     attention; `model_flops(causal="whole")` counts all of it, as pages before 2025 often do.

@@ -93,7 +93,8 @@ def _gradients(setting: TrainingSetting) -> Iterator[Transfer]:
         purpose = f"gradients of a {name}"
         if setting.size(*setting.sharded) > 1:
             scattered = network.reduce_scatter(nbytes, over)
-            yield Transfer("fsdp", purpose, count * setting.microbatches, scattered, True)
+            often = count * setting.microbatches
+            yield Transfer("fsdp", purpose, often, scattered, True, forward=0)
         whole = _whole_over(setting, apart)
         if whole:
             share = nbytes / setting.size(*setting.sharded)
@@ -123,24 +124,27 @@ def _experts(setting: TrainingSetting) -> Iterator[Transfer]:
     """Tokens to their experts and back, in both passes.
 
     Between hosts a token goes once to each that has some of its experts, and on from there, as in
-    DeepSeek-V3 (arXiv:2412.19437, section 3.2.2); within one network once to each expert.
+    DeepSeek-V3 (arXiv:2412.19437, section 3.2.2); within one network once to each expert. A device
+    with `imbalance` times the mean load receives so many more.
     """
     if setting.size("expert") == 1 or not setting.model.experts:
         return
     layers = setting.model.expert_layers / setting.size("pipeline")
-    over, active = setting.mesh["expert"], setting.model.experts.active
+    over, experts = setting.mesh["expert"], setting.model.experts
+    active, groups = experts.active, (experts.groups, experts.top_groups)
     sent = setting.microbatch_tokens * setting.model.d_model
     count = (4 + ("up" in setting.recompute)) * layers * setting.microbatches
     narrow = sent * min(width("bf16"), width(setting.dtype))
-    least = network.collectives.copies(narrow, active, over)
-    purpose = "tokens to experts and back"
+    least = network.collectives.copies(narrow, active, over, groups)
+    purpose, hidden = "tokens to experts and back", setting.overlaps
+    loaded = sent * width("bf16") * setting.imbalance
     if len({axis.network for axis in over}) > 1:
-        copies = network.collectives.copies(sent * width("bf16"), active, over)
+        copies = network.collectives.copies(loaded, active, over, groups)
         for moved, must in zip(copies, least, strict=True):
-            yield Transfer("expert", purpose, count, moved, False, (must,))
+            yield Transfer("expert", purpose, count, moved, hidden, (must,))
     else:
-        moved = network.all_to_all(sent * active * width("bf16") * setting.size("expert"), over)
-        yield Transfer("expert", purpose, count, moved, False, least)
+        moved = network.all_to_all(loaded * active * setting.size("expert"), over)
+        yield Transfer("expert", purpose, count, moved, hidden, least)
 
 
 def _positions(setting: TrainingSetting) -> Iterator[Transfer]:
@@ -154,7 +158,7 @@ def _positions(setting: TrainingSetting) -> Iterator[Transfer]:
     count = layers * setting.microbatches
     gathered, scattered = network.all_gather(nbytes, over), network.reduce_scatter(nbytes, over)
     yield Transfer("context", "keys and values", 2 * count, gathered, True)
-    yield Transfer("context", "gradients of keys and values", count, scattered, True)
+    yield Transfer("context", "gradients of keys and values", count, scattered, True, forward=0)
 
 
 def _stages(setting: TrainingSetting) -> Iterator[Transfer]:

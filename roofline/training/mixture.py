@@ -35,15 +35,33 @@ def routed(setting: TrainingSetting, product: str) -> float:
     return 2 * setting.tokens * model.expert_layers * weights
 
 
+def all_routed(setting: TrainingSetting) -> float:
+    """Return the FLOPs of the routed experts in all passes; 0 without experts."""
+    if not setting.model.experts:
+        return 0.0
+    return sum(routed(setting, name) * setting.passes(name) for name in ("up", "down"))
+
+
 def rows(setting: TrainingSetting) -> float:
     """Return the rows that experts multiply over the rows that tokens fill."""
     if setting.capacity is not None:
         return setting.capacity
     if setting.tile is None:
         return 1.0
-    experts = _experts(setting)
-    chosen = setting.microbatch_tokens * setting.size("expert") * experts.active
-    return 1 + setting.tile / (chosen / experts.count)
+    return 1 + setting.tile / setting.rows_of_an_expert
+
+
+def sorting_passes(setting: TrainingSetting) -> float:
+    """Return the tensors as wide as a token that sorting reads and writes in a forward pass.
+
+    With k experts a token, k copies are written and k results added up. Where experts are spread,
+    what arrives is sorted by expert, and back. XLA's gathers read a token for each of its copies,
+    and put the results back into order before they are added up.
+    """
+    active = _experts(setting).active
+    if setting.tile is not None:
+        return 1 + 5 * active
+    return 2 + 2 * active + (4 * active if setting.size("expert") > 1 else 0)
 
 
 def seats(setting: TrainingSetting) -> float:
@@ -58,9 +76,10 @@ def routing_flops(setting: TrainingSetting) -> float:
     if not setting.model.experts:
         return 0.0
     model = setting.model
-    products = sum(routed(setting, name) * setting.passes(name) for name in ("up", "down"))
     masked = 2 * setting.tokens * seats(setting) * model.d_model * model.expert_layers
-    return (rows(setting) - 1) * products + masked * (_MASKED + ("up" in setting.recompute))
+    return (rows(setting) - 1) * all_routed(setting) + masked * (
+        _MASKED + ("up" in setting.recompute)
+    )
 
 
 def _experts(setting: TrainingSetting) -> Experts:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from roofline.network import Topology
-from roofline.network.axes import Mesh
+from roofline.network.axes import OUTER, Mesh
 from roofline.network.topology import Asked
 from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
 from roofline_helpers.common.show import Fields
@@ -59,6 +59,8 @@ class TrainingSetting(Fields):
     capacity: float | None
     tile: int | None
     law: bool = False
+    overlap: bool | None = None
+    imbalance: float = 1.0
 
     def size(self, *roles: str) -> int:
         """Return the number of devices along these roles."""
@@ -78,6 +80,21 @@ class TrainingSetting(Fields):
     def microbatch_tokens(self) -> float:
         """Those of a microbatch."""
         return self.group_tokens / self.microbatches
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether another microbatch's compute hides the exchanges of experts."""
+        if self.overlap is not None:
+            return self.overlap
+        leaves = any(axis.network in OUTER for axis in self.mesh.get("expert", ()))
+        return leaves and self.microbatches > 1
+
+    @property
+    def rows_of_an_expert(self) -> float:
+        """Tokens of a microbatch that an expert multiplies, if all are loaded evenly."""
+        experts = self.model.experts
+        assert experts is not None
+        return self.microbatch_tokens * self.size("expert") * experts.active / experts.count
 
     def passes(self, product: str) -> int:
         """Return how often a step has the FLOPs of a matmul's forward pass: backward, twice."""
@@ -124,6 +141,10 @@ def refuse_misfit(setting: TrainingSetting) -> None:
         raise BadValue("give capacity or tile, not both")
     if (setting.capacity or setting.tile) and not model.experts:
         raise BadValue(f"capacity and tile are for experts, but {model.name} has none")
+    if setting.overlap and setting.microbatches < 2:
+        raise BadValue("overlap hides an exchange behind another microbatch, but there is only one")
+    if setting.imbalance < 1:
+        raise BadValue(f"imbalance is the largest load over the mean, got {setting.imbalance:g}")
     batch, passes = setting.batch, setting.microbatches
     groups = setting.size("data", "fsdp", "expert")
     rows = groups * passes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,13 @@ from roofline.network.measured import by_law
 from roofline.network.topology import Asked, topology_of
 from roofline.training import measured, mixture
 from roofline.training.exchanges import exchanges
-from roofline.training.memory import GRADIENTS, TrainingMemory, footprint, parameters_held
+from roofline.training.memory import (
+    GRADIENTS,
+    TrainingMemory,
+    footprint,
+    kept_widths,
+    parameters_held,
+)
 from roofline.training.setting import (
     SHARDED,
     TrainingSetting,
@@ -78,7 +84,22 @@ class TrainingStep(Facts):
             "MFU": f"{self.mfu:.0%} MFU",
             "memory": f"{si(self.memory.total, 'B')} a device, {room}",
             **({"types": self.types} if self.setting.model.stored else {}),
+            **({"experts": self._routing} if self.setting.model.experts else {}),
         }
+
+    @property
+    def _routing(self) -> str:
+        load = self.setting.imbalance
+        said = "experts loaded evenly" if load == 1 else f"the busiest experts {load:g} × the mean"
+        hides, waits = (si(seconds, "s") for seconds in self.overlapped)
+        return said if hides == waits else f"{said}, {hides} if exchanges overlap, {waits} if not"
+
+    @property
+    def overlapped(self) -> tuple[float, float]:
+        """Seconds if another microbatch hides exchanges of experts, and if all of them wait."""
+        most = self.setting.microbatches > 1
+        low, high = (replace(self.setting, overlap=hide) for hide in (most, False))
+        return TrainingStep(low).seconds, TrainingStep(high).seconds
 
     @property
     def types(self) -> str:
@@ -149,25 +170,49 @@ class TrainingStep(Facts):
         setting = self.setting
         return (setting.size("pipeline") - 1) / (setting.microbatches * setting.interleave)
 
+    @property
+    def fullest(self) -> float:
+        """Work of a pipeline's fullest stage over the mean of the stages.
+
+        As Megatron-LM spreads them: the same number of layers each, and the LM head, in 16 bits, on
+        the last; if layers don't divide, embedding and head are counted as layers.
+        """
+        stages, layers = self.setting.size("pipeline"), self.setting.model.layers
+        layer, head = self._matmuls[0] / layers, self._matmuls[1]
+        uneven = layers % stages > 0
+        most = math.ceil((layers + 2 * uneven) / stages)
+        return max(most * layer, (most - uneven) * layer + head) * stages / sum(self._matmuls)
+
     @cached_property
     def compute(self) -> float:
-        """Seconds of all matmuls at the matrix unit's ceiling, pipeline bubble included.
+        """Seconds of all matmuls at the matrix unit's ceiling, waiting in a pipeline included.
 
         Attention runs in 16 bits. It has two matmuls forward and five backward, one of them the
         recomputed scores. A matrix unit wider than a head is filled only in part.
         """
+        return sum(self._matmuls) * self._waiting
+
+    @property
+    def _waiting(self) -> float:
+        """Time of a pipeline over that of stages that never wait."""
+        return (1 + self.bubble) * self.fullest if self.setting.size("pipeline") > 1 else 1.0
+
+    @cached_property
+    def _matmuls(self) -> tuple[float, float]:
+        """Seconds of the layers' matmuls and of the LM head's, if nothing waits."""
         setting, topology = self.setting, self.setting.topology
         if self.has_laws:
-            seconds = measured.matmul_seconds(setting, _product_flops(setting), self.flops)
-            return seconds * (1 + self.bubble)
+            return measured.matmul_seconds(setting, _product_flops(setting), self.flops)
         chip, forward = topology.chip, _product_flops(setting)["attention"]
         passes = setting.passes("attention")
-        others = self.flops - forward * passes
+        head = 6 * setting.tokens * setting.model.d_model * setting.model.vocabulary
+        others = self.flops - forward * passes - head
+        others += (setting.imbalance - 1) * mixture.all_routed(setting)
         # of seven matmuls two are forward; scores are recomputed backward in any case
         attention = forward * (passes + 1 / 2) / filled(setting.model, chip.key)
-        seconds = others / matrix_rate(topology, setting.dtype)
-        seconds += attention / matrix_rate(topology, chip.half)
-        return seconds / topology.members * (1 + self.bubble)
+        rate = matrix_rate(topology, setting.dtype) * topology.members
+        seconds = others / rate + attention / matrix_rate(topology, chip.half) / topology.members
+        return seconds, head / rate
 
     @cached_property
     def elementwise(self) -> float:
@@ -181,8 +226,8 @@ class TrainingStep(Facts):
         logits = (
             setting.group_tokens / setting.size("tensor", "pipeline") * setting.model.vocabulary
         )
-        nbytes += 3 * logits * width("bf16")
-        return nbytes / _memory_rate(setting.topology) * (1 + self.bubble)
+        nbytes += 3 * logits * width("bf16") + _scaled_bytes(setting)
+        return nbytes / _memory_rate(setting.topology) * self._waiting
 
     @cached_property
     def update(self) -> float:
@@ -256,7 +301,31 @@ class TrainingStep(Facts):
     @property
     def _of_a_slice(self) -> float:
         busy = self.compute + self.elementwise
-        return max(busy, self.hidden) + self.exposed + self.update
+        return busy + self._beyond + self.exposed + self.update
+
+    @cached_property
+    def _beyond(self) -> float:
+        """Seconds of hidden exchanges beyond the compute that can hide them.
+
+        Forward and backward passes each hide their own, but one microbatch's forward pass can hide
+        what experts exchange in another's backward pass. Sums over replicas wait for the last
+        microbatch's backward pass, and weights come back before the next first forward pass. An
+        interleaved pipeline takes microbatches in groups, one for each stage (D. Narayanan et al.,
+        arXiv:2104.04473): its groups of layers are done one after the other with the last of them.
+        """
+        forward = self.model_flops() / 3 / self.flops
+        busy, seconds = self.compute + self.elementwise, 0.0
+        grouped = self.setting.size("pipeline") if self.setting.interleave > 1 else 1
+        last = min(1.0, grouped / self.setting.microbatches)
+        for share, backward in ((forward, False), (1 - forward, True)):
+            parts: dict[str, float] = defaultdict(float)
+            for exchange in self.exchanges:
+                of_pass = 1 - exchange.forward if backward else exchange.forward
+                of_pass = share if exchange.role == "expert" else of_pass
+                parts[exchange.role] += of_pass * self._transfer_seconds(exchange) * exchange.hidden
+            least = parts["data"] - share * busy * last
+            seconds += max(0.0, sum(parts.values()) - share * busy, least)
+        return seconds
 
     @property
     def scale(self) -> float:
@@ -268,12 +337,11 @@ class TrainingStep(Facts):
 
     def waterfall(self) -> dict[str, float]:
         """Return the parts of `seconds`, in order."""
-        busy = self.compute + self.elementwise
         return {
             "matmuls": self.compute,
             "passes over activations": self.elementwise,
             "exchanges that wait": self.exposed,
-            "exchanges beyond compute": max(0.0, self.hidden - busy),
+            "exchanges beyond compute": self._beyond,
             "optimiser": self.update,
             "several slices": self.scale,
         }
@@ -323,6 +391,8 @@ def step(
     capacity: float | None = None,
     tile: int | None = None,
     law: bool = False,
+    overlap: bool | None = None,
+    imbalance: float = 1.0,
 ) -> TrainingStep:
     """Return one step of training a decoder with Adam on a mesh.
 
@@ -362,6 +432,15 @@ def step(
     law : bool
         Whether matmuls, and exchanges within a host, take the laws of measured kernels
         (`roofline_helpers.measured.law`), on GPUs that have them. `least_seconds` doesn't change.
+    overlap : bool, optional
+        Whether exchanges of experts run behind another microbatch's compute (DualPipe, 1F1B with
+        overlap), or the next operation waits for them. By default as NVIDIA's recipes have it:
+        behind if they leave a host or an NVLink domain. `overlapped` has the step with either.
+    imbalance : float
+        Load of the busiest device's experts over the mean, by which its matmuls and exchanges take
+        longer. Benchmarks route evenly, 1; in a training run of 1 to 3 billion parameters the
+        busiest expert had 1.04 times the mean with DeepSeek's bias, 1.5 to 1.7 times with an
+        auxiliary loss (L. Wang et al., arXiv:2408.15664, table 2).
 
     Raises
     ------
@@ -399,6 +478,8 @@ def step(
         capacity=None if capacity is None else single("capacity", capacity),
         tile=None if tile is None else whole("tile", tile),
         law=flag("law", law),
+        overlap=None if overlap is None else flag("overlap", overlap),
+        imbalance=single("imbalance", imbalance),
     )
     refuse_misfit(setting)
     return TrainingStep(setting)
@@ -455,15 +536,37 @@ def _activation_bytes(setting: TrainingSetting) -> float:
 
     Each residual with the norm after it reads two tensors and writes two; the rotary embedding
     reads and writes queries and keys; the gate reads two hidden tensors and writes one. In layers
-    with experts each token is copied for each of its experts, and their results are read and added
-    up; with masks both are written and read.
+    with experts tokens are sorted, and their results added up (`mixture.sorting_passes`); with
+    masks both are written and read.
     """
     model = setting.model
     hidden = model.feeds(lambda feed: feed.hidden)
     rotated = (model.heads + model.kv_heads) * model.head_dim
     elements: float = model.sums * 4 * model.d_model + model.layers * 2 * rotated + 3 * hidden
     if model.experts:
-        elements += model.expert_layers * 2 * (1 + model.experts.active) * model.d_model
+        elements += model.expert_layers * mixture.sorting_passes(setting) * model.d_model
         elements += model.expert_layers * 4 * mixture.seats(setting)
     share = setting.group_tokens / setting.size("tensor", "pipeline")
     return elements * share * width("bf16")
+
+
+def _scaled_bytes(setting: TrainingSetting) -> float:
+    """Return the bytes of writing matmuls' inputs in 8 bits, beyond what the laws have.
+
+    Scales of blocks lie along the sum, and each input is summed over along one side forwards and
+    along the other backwards: it is written twice, where fp8 with one scale is written once. The
+    times of dense fp8 matmuls have the pass that scales. Rows of experts are read in 16 bits and
+    written once more: inputs and gradients of both matmuls.
+    """
+    model, dtype = setting.model, setting.dtype
+    if dtype not in ("fp8", "fp8 in blocks", "mxfp8"):
+        return 0.0
+    routed = wider = 0.0
+    if experts := model.experts:
+        wider = 2 * experts.active * model.d_model * model.expert_layers
+        routed = wider + 3 * experts.active * experts.d_ff * model.expert_layers
+    nbytes = routed * (width("bf16") + width(dtype))
+    if dtype != "fp8":
+        saved = sum(kept_widths(model).values()) + 2 * model.d_model
+        nbytes += (saved * model.layers + wider) * width(dtype)
+    return nbytes * setting.group_tokens / setting.size("tensor", "pipeline")

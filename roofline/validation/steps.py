@@ -246,7 +246,7 @@ SERVING = ("phase", "new", "mesh", "expert_widths", "vocabulary", *TYPES)
 
 SETTING = (
     *("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded"),
-    *("capacity", "tile"),
+    *("capacity", "tile", "overlap", "imbalance"),
 )
 
 

@@ -57,6 +57,9 @@ class Experts:
     inner : int
         Width of what the experts read and write, if it isn't the model's: one matrix leads there,
         and one back.
+    groups, top_groups : int
+        Experts lie in so many groups, and those of a token in at most `top_groups` of them
+        (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
 
     Examples
     --------
@@ -73,13 +76,20 @@ class Experts:
     gated: bool = True
     shared_d_ff: int = 0
     inner: int = 0
+    groups: int = 1
+    top_groups: int = 1
 
     def __post_init__(self) -> None:
-        check_sizes(self, "count", "active", "d_ff", "every")
+        check_sizes(self, "count", "active", "d_ff", "every", "groups", "top_groups")
         also = ("shared", "dense", "shared_d_ff", "inner")
         check_sizes(self, *(name for name in also if getattr(self, name) != 0))
         if self.active > self.count:
             raise BadValue(f"active ({self.active}) must be at most count ({self.count})")
+        if self.count % self.groups or self.top_groups > self.groups:
+            raise BadValue(
+                f"groups ({self.groups}) must divide count ({self.count}) and be at least "
+                f"top_groups ({self.top_groups})"
+            )
 
     def chosen_by(self, tokens: int) -> float:
         """Return the expected share of experts that any of these tokens uses, chosen at random.

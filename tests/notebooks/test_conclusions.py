@@ -377,11 +377,10 @@ def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:
         [source] = [name for name in better if name in row.source]
         nearer = abs(wrong.seconds / one.seconds - 1) < abs(now.seconds / one.seconds - 1)
         better[source] = [better[source][0] + nearer, better[source][1] + 1]
-    assert better == {"NeMo": [4, 5], "mlcommons": [2, 9]}
+    assert better == {"NeMo": [2, 5], "mlcommons": [1, 9]}
     first = chosen.index[chosen.source.str.contains("NeMo")]
     nearer = roofline.scoreboard(law=True).error[chosen.index].abs() < chosen.error.abs()
-    assert nearer[first].all()
-    assert nearer.sum() == 5 + 7
+    assert (nearer[first].sum(), nearer.sum()) == (4, 4 + 5)
 
 
 def test_times_of_measured_kernels_halve_the_error_on_gpus() -> None:
@@ -391,7 +390,7 @@ def test_times_of_measured_kernels_halve_the_error_on_gpus() -> None:
     assert now < 0.55 * before
     mixed = boards[1].kind == "mixture of experts"
     assert boards[1].error[mixed].median() < -1 / 3
-    assert list(boards[1].index[boards[1].error > 0.2]) == ["b200-256-deepseek-v3-fp8"]
+    assert boards[1].error.max() < 0.2
     unsaid = boards[1].unsaid[boards[1].unsaid != ""]
     assert list(unsaid.mode()) == ["recomputation"]
     assert len(unsaid) < len(boards[1]) / 4
@@ -1588,11 +1587,10 @@ def test_a_long_sequence_wants_balance_and_not_a_ring() -> None:
     assert 131072 / 4 / of_keys == pytest.approx(30, abs=0.5)
 
 
-def test_of_the_worst_rows_one_is_too_slow_and_four_take_less_than_half() -> None:
+def test_the_worst_rows_take_about_twice_the_prediction_and_more() -> None:
     board = roofline.scoreboard(law=True)
     errors = board.error[[one.key for one in roofline.validation.worst()]]
-    assert list(errors.index[errors > 0]) == ["b200-256-deepseek-v3-fp8"]
-    assert (errors[errors < 0] < -0.5).sum() == 4
+    assert errors.max() < -0.49
 
 
 def test_fp8_moves_a_matmul_with_the_ridge_on_v7x_and_across_it_on_v6e() -> None:
@@ -1859,12 +1857,12 @@ def test_measured_layouts_of_experts_and_what_uneven_loads_cost_them() -> None:
     assert longer(cut, 16384) < 1.1
 
 
-def test_mixtures_err_more_than_dense_models_and_mostly_to_the_fast_side() -> None:
+def test_mixtures_err_more_than_dense_models_and_to_the_fast_side() -> None:
     board = roofline.scoreboard(law=True)
     mixed = board.kind.str.startswith("mixture")
     off = board.error.abs()
     assert off[mixed].median() > 2 * off[~mixed].median()
-    assert (board.error[mixed] < 0).mean() > 0.8
+    assert board.error[mixed].max() < 0
     gpu = board.chip.map(lambda key: rh.chip(key).kind) == "gpu"
     medians = [100 * board.error[mixed & here].median() for here in (gpu, ~gpu)]
     for median in medians:

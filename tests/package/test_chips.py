@@ -239,6 +239,8 @@ RECOMPUTED = {
     ("h20", "matrix.fp8"): 2 * 148e12,
     ("h20", "links.nvlink.rate"): 900e9 / 2 / 18,
     ("gb300", "links.nvlink.rate"): 1800e9 / 2 / 18,
+    ("gb200", "links.nic.rate"): 400e9 / 8,
+    ("gb300", "links.nic.rate"): 800e9 / 8,
     ("trainium-3", "links.neuronlink.rate"): 2.56e12 / 2,
     ("orin-nx", "matrix.bf16"): 8 * 2048 * 918e6,
     ("orin-nx", "matrix.fp16"): 8 * 2048 * 918e6,

@@ -39,13 +39,12 @@ def test_skill_is_as_the_page_says() -> None:
     some = validation.rivals.skill(rows[rows.what == "dense"])
     chip = "one factor per chip"
     for name in ("median", "nine in ten"):
-        assert every[chip, name].idxmin() == "the model"
-        assert some.loc["the model", (chip, name)] < some.loc["the envelope", (chip, name)]
+        for recipes in (every, some):
+            errors = recipes[chip, name]
+            assert errors["the model without laws"] < errors["the model"] < errors["the envelope"]
     assert some.loc["the bound", (chip, "median")] < 1.25 * some.loc["the model", (chip, "median")]
     nine = some[chip, "nine in ten"]
-    assert nine["the model without laws"] < nine["the model"]
-    slow = rows.index[(rows.what == "experts") & (rows.error > 0.1)]
-    assert list(slow) == ["b200-256-deepseek-v3-fp8"]
+    assert rows.error[rows.what == "experts"].max() < 0
     assert nine["the bound"] > 1.5 * nine["the model"]
     for alone in (every["as it is", "median"], some["as it is", "median"]):
         assert alone.min() == alone["the model"] > 0.12
