@@ -16,7 +16,7 @@ from typing import Any
 from roofline.network.topology import slice_of
 from roofline.storage import save, write
 from roofline.xla.arrays import memory_notes
-from roofline.xla.buffers import Buffer, buffers_at_peak, listing
+from roofline.xla.buffers import buffers_at_peak, listing
 from roofline.xla.collectives import axes_of_mesh
 from roofline.xla.compiler import (
     CannotCompile,
@@ -44,7 +44,6 @@ from roofline.xla.targets import (
     NoCompiler,
     can_compile,
     chip_key,
-    chip_of,
     compiler_version,
     device_of,
     is_chip,
@@ -346,7 +345,6 @@ def report_of(
         mesh, devices = lowered.mesh, lowered.partitions
     platform, axes = lowered.platform, axes_of_mesh(mesh)
     module = parse(program.text)
-    alive = buffers_at_peak(module, platform)
     ledger = kernels(module, platform, turns=turns, calls=lowered.calls)
     report = Report(
         name=name,
@@ -357,7 +355,6 @@ def report_of(
         notes=(
             *futile_notes(lowered),
             *memory_notes(module, ledger.rows),
-            *_fullness(alive, lowered.target),
             *ledger.notes,
             *_platform_notes(lowered),
         ),
@@ -368,7 +365,7 @@ def report_of(
         mesh=mesh,
         topology=lowered.topology,
         memory=program.memory,
-        buffers=alive,
+        buffers=buffers_at_peak(module, platform),
         requested_flops=lowered.requested,
         calls=lowered.calls,
         compiling=time.perf_counter() - started,
@@ -387,17 +384,6 @@ def _fitting(lowered: Lowered) -> CompilerOutput:
             raise
         alive = buffers_at_peak(parse(text), lowered.platform)
         raise DoesNotFit(f"{error}\n{listing(alive)}", alive) from error
-
-
-FULL = 0.5
-"""Share of a device's memory from which on a note says what fills it."""
-
-
-def _fullness(alive: Sequence[Buffer], target: str) -> list[str]:
-    chip = chip_of(target)
-    hbm = None if chip is None else chip.per_device().memory["hbm"].capacity
-    full = hbm is not None and sum(buffer.bytes for buffer in alive) > FULL * hbm.value
-    return [listing(alive)] if full else []
 
 
 def _executable_given(

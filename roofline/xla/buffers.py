@@ -11,13 +11,12 @@ the compiler's allocation; in others it puts a temporary where a result will be,
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from roofline.xla import hlo
-from roofline.xla.hlo import Computation, Instruction, Module, Site
+from roofline.xla.hlo import Computation, Instruction, Module, Shape, Site
 from roofline.xla.metadata import SourceLine
 from roofline.xla.roles import role_of
 from roofline_helpers.common.show import si
@@ -25,10 +24,9 @@ from roofline_helpers.common.show import si
 SHOWN = 10
 """Buffers that are listed."""
 
-_ALIASED = re.compile(r"\{([\d, ]*)\}: \((\d+), \{[\d, ]*\}")
-_SAME = frozenset({"bitcast", "tuple", "opt-barrier", "optimization-barrier", "add-dependency"})
-_MADE = frozenset({"parameter", "tuple", "get-tuple-element", "while", "conditional", "call"})
-_OVER = hlo.ARITHMETIC | hlo.TRANSCENDENTAL | {"all-reduce"}
+_SAME = frozenset("bitcast tuple while opt-barrier optimization-barrier add-dependency".split())
+_VIEWS = _SAME | frozenset("parameter get-tuple-element conditional call".split())
+_OVER = hlo.ARITHMETIC | hlo.TRANSCENDENTAL | hlo.UPDATES | {"all-reduce"}
 
 Value = tuple[str, str, int]
 """A computation, an instruction of it, and the number of an array in its result."""
@@ -76,22 +74,23 @@ def buffers_at_peak(program: Module, platform: str) -> tuple[Buffer, ...]:
         groups.setdefault(live.of(value), []).append(value)
     changes, spans = [], []
     for members in groups.values():
-        first, last = (pick(live.spans[value][n] for value in members) for n, pick in ENDS)
+        first = min(live.spans[value][0] for value in members)
+        last = max(live.spans[value][1] for value in members)
         made = [(value[0], live.defined[value]) for value in members]
         if any(i.opcode == "constant" or live.outside(name, i) for name, i in made):
             first, last = 0, live.time
-        if size := live.size(members):
-            changes += [(first, size), (last + 1, -size)]
-            spans.append((first, last, size, members))
+        size = live.size(members)
+        changes += [(first, size), (last + 1, -size)]
+        spans.append((first, last, size, members))
     moments = list(itertools.accumulate(sorted(changes), lambda a, b: (b[0], a[1] + b[1])))
     peak = max(moments, key=lambda moment: moment[1], default=(0, 0))[0]
-    alive = [(members, size) for first, last, size, members in spans if first <= peak <= last]
-    found = Counter(live.described(members, size) for members, size in alive)
+    found = Counter(
+        live.described(members, size)
+        for first, last, size, members in spans
+        if size and first <= peak <= last
+    )
     alike = [replace(b, bytes=b.bytes * count, count=count) for b, count in found.items()]
     return tuple(sorted(alike, key=lambda buffer: -buffer.bytes))
-
-
-ENDS = ((0, min), (1, max))
 
 
 @dataclass
@@ -153,14 +152,9 @@ class _Lives:
                     self.joined[other] = one
 
     def _called(self, instruction: Instruction) -> list[Computation]:
-        attributes: tuple[str, ...] = ()
-        if instruction.opcode == "while":
-            attributes = ("condition", "body")
-        elif instruction.opcode == "conditional":
-            attributes = ("branch_computations", "true_computation", "false_computation")
-        elif instruction.base in ("call", "async"):
-            attributes = ("calls", "to_apply")
-        return self.program.called(instruction, *attributes)
+        attributes = "condition", "body", "branch_computations", "true_computation"
+        more = ("calls", "to_apply") if instruction.base in ("call", "async") else ()
+        return self.program.called(instruction, *attributes, "false_computation", *more)
 
     def _values(self, where: Computation, name: str) -> list[Value]:
         count = len(where.by_name[name].shape.leaves)
@@ -170,80 +164,37 @@ class _Lives:
         self, where: Computation, instruction: Instruction
     ) -> Iterator[tuple[Value, Value]]:
         """Yield pairs of arrays that lie in the same memory."""
-        own = self._values(where, instruction.name)
+        opcode, own = instruction.opcode, self._values(where, instruction.name)
         operands = [self._values(where, name) for name in instruction.operands]
-        given = [value for values in operands for value in values]
-        opcode, parts = instruction.opcode, instruction.shape.parts or ()
+        shapes = [where.by_name[name].shape for name in instruction.operands]
+        given = list(itertools.chain(*operands))
+        started = _before(instruction.shape, 1) if opcode.endswith("-start") else 0
+        for number, called in enumerate(self._called(instruction)):
+            passed = operands[number + 1] if opcode == "conditional" else given
+            inside = [self._values(called, argument.name) for argument in called.parameters]
+            yield from zip(itertools.chain(*inside), passed, strict=False)
+            if opcode != "while" or number:  # its condition returns no array of the loop
+                results = self._values(called, called.root.name)
+                yield from zip(own[started:], results, strict=False)
         if opcode == "get-tuple-element":
-            (index,) = instruction.numbers("index")
-            before = where.by_name[instruction.operands[0]].shape.parts or ()
-            start = sum(len(part.leaves) for part in before[:index])
-            yield from zip(own, given[start:], strict=False)
-        elif opcode in _SAME:
-            yield from zip(own, given, strict=False)
-        elif opcode in ("while", "conditional") or instruction.base in ("call", "async"):
-            start = len(parts[0].leaves) if opcode.endswith("-start") else 0
-            for number, called in enumerate(self._called(instruction)):
-                inside = [
-                    value for p in called.parameters for value in self._values(called, p.name)
-                ]
-                passed = operands[number + 1] if opcode == "conditional" else given
-                yield from zip(inside, passed, strict=False)
-                condition = opcode == "while" and number == 0
-                results = [] if condition else self._values(called, called.root.name)
-                yield from zip(own[start:], results, strict=False)
-            if opcode == "while" or opcode.endswith("-start"):
-                yield from zip(own, given, strict=False)
-        if opcode.endswith("-update"):
-            handle = where.by_name[instruction.operands[0]].shape
-            late = given[len(handle.leaves) :]  # arguments that the start was not yet given
-            yield from zip(own, late or given, strict=False)
-        elif opcode.endswith("-done"):
-            source = where.by_name[instruction.operands[0]].shape.parts or ()
-            copied = opcode == "copy-done" or len(given) == len(own)
-            start = 0 if copied else len(source[0].leaves)
-            yield from zip(own, given[start:], strict=False)
+            given = given[_before(shapes[0], *instruction.numbers("index")) :]
+        elif opcode.endswith("-done") and opcode != "copy-done" and len(given) > len(own):
+            given = given[_before(shapes[0], 1) :]
+        elif opcode.endswith("-update"):  # which may hand over arguments
+            given = given[len(shapes[0].leaves) :] or given
         elif opcode == "copy-start":
-            yield own[1], given[0]
-        elif opcode.endswith("-start") and len(parts) > 1:
-            yield from zip(own, given, strict=False)
-        for number, operand in self._in_place(where, instruction):
-            yield own[number], operands[operand][0]
-
-    def _in_place(self, where: Computation, instruction: Instruction) -> Iterator[tuple[int, int]]:
-        """Yield results of an instruction that lie where an operand was, each with the operand."""
-        aliasing = instruction.attributes.get("output_to_operand_aliasing", "")
-        for index, operand in _ALIASED.findall(aliasing):
-            yield int(index or 0), int(operand)
-        if instruction.opcode in hlo.UPDATES:
-            yield 0, 0
-        if instruction.opcode in _OVER or instruction.attributes.get("kind") == "kLoop":
-            yield from self._written_over(where, instruction)
-        if aliasing or instruction.opcode != "fusion":
+            own = own[1:]
+        elif opcode in _OVER or instruction.attributes.get("kind") == "kLoop":
+            given = [
+                operands[number][0]
+                for number, name in enumerate(instruction.operands)
+                if shapes[number] == instruction.shape
+                and where.users[name][-1] is instruction
+                and where.by_name[name].opcode not in _VIEWS | {"constant"}
+            ][:1]
+        elif opcode not in _SAME and not opcode.endswith(("-start", "-done")):
             return
-        (fused,) = self.program.called(instruction, "calls")
-        for number, name in enumerate(fused.results):
-            inner = _behind(fused, name)
-            if inner.opcode not in hlo.UPDATES:
-                continue
-            updated = _behind(fused, inner.operands[0])
-            if updated.opcode == "parameter":
-                operand = int(updated.literal or 0)
-                argument = where.by_name[instruction.operands[operand]]
-                kept = where is self.program.entry and argument.opcode == "parameter"
-                if not kept or int(argument.literal or 0) in self.program.donated:
-                    yield number, operand
-
-    def _written_over(
-        self, where: Computation, instruction: Instruction
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the operand of the result's shape that nothing reads any more."""
-        for number, name in enumerate(instruction.operands):
-            operand = where.by_name[name]
-            ends = where.users[name][-1] is instruction and operand.opcode not in _MADE | _SAME
-            if ends and operand.shape == instruction.shape and operand.opcode != "constant":
-                yield 0, number
-                return
+        yield from zip(own, given, strict=False)
 
     def described(self, members: Sequence[Value], size: int) -> Buffer:
         """Return a buffer of these arrays: its shape, its kind, and what wrote it."""
@@ -257,7 +208,7 @@ class _Lives:
                     name = instruction.op_name.replace("\\'", "'")
                     return Buffer(shape, size, "argument", name or f"number {instruction.literal}")
                 kind = "result"
-            views = instruction.opcode in _MADE | _SAME or instruction.target in hlo.FREE_CALLS
+            views = instruction.opcode in _VIEWS or instruction.target in hlo.FREE_CALLS
             if not views and not instruction.opcode.endswith("-done"):
                 site = Site(self.program, self.program.computations[where], instruction)
                 role, source, _ = role_of(site, hlo.SPACES[self.platform])
@@ -267,9 +218,6 @@ class _Lives:
         return Buffer(shape, size, "constant" if role == "constant" else kind, role, source)
 
 
-def _behind(where: Computation, name: str) -> Instruction:
-    """Return the instruction whose value this is, seen through bitcasts."""
-    instruction = where.by_name[name]
-    while instruction.opcode in ("bitcast", "copy"):
-        instruction = where.by_name[instruction.operands[0]]
-    return instruction
+def _before(shape: Shape, index: int) -> int:
+    """Return the number of arrays in a tuple's parts before one of them."""
+    return sum(len(part.leaves) for part in (shape.parts or ())[:index])

@@ -151,7 +151,7 @@ def test_no_answer_is_in_a_notebook_s_source(path: Path) -> None:
                     continue  # they are what the chapter is about: none is told from the others
                 leaks += [one for answer in right for one in telling(answer) if has(source, one)]
                 leaks += [one for one in right if len(one.split()) > 2 and has(above, one)]
-    assert count > 0
+    assert count > 0 or "rh.pages." not in source
     assert leaks == []
 
 
