@@ -139,8 +139,8 @@ class Worker:
         part = self._reading(chunk)
         if chunk == self.inputs:
             return part.seconds
-        attention = _attention(self._reading(self.inputs)) * self.fresh / chunk / self.chunks
-        attention *= 1 - (1 - self.fresh / self.inputs) ** 2 if self.cached else 1.0
+        attention = _attention(self._reading(self.inputs))
+        attention *= 1 - (1 - self.fresh / self.inputs) ** 2  # of what isn't in the cache
         return self.chunks * (part.seconds - _attention(part)) + attention
 
     def _reading(self, tokens: int) -> ServingStep:

@@ -172,7 +172,7 @@ def targets(text: str) -> tuple[float, dict[str, float]]:
 class Answer(NamedTuple):
     """What `roofline serve` says: the loads, or why there are none.
 
-    `needed` are the chips that a target needs, `most` the sequences that fit into an engine.
+    `needed` are the chips that a target needs.
 
     Examples
     --------
@@ -199,13 +199,7 @@ class Answer(NamedTuple):
                 low, best, high = (significant(factors[name] * each) for each in own)
                 cells.append(f"{best} ({low} to {high})")
             rows.append(cells)
-        return [
-            text,
-            "",
-            Grid([*heads, ""], [[*row, ""] for row in rows]),
-            "",
-            _basis(self.loads[0]),
-        ]
+        return [text, "", Grid(heads, rows), "", _basis(self.loads[0])]
 
     def data(self) -> dict[str, Any]:
         """Return the same for programs, in seconds."""
@@ -262,8 +256,9 @@ def answer(
         f"{'Yes' if not last.waiting else 'Not all at once'}. {last.concurrency} requests of "
         f"{worker.inputs:,} + {worker.outputs:,} tokens to {setting.model.name} on {last.chips} "
         f"{setting.chip.name} get a token every {_span(token)} and the first after {_span(first)}: "
-        f"{significant(rate.best)} tokens/s a chip. Beside the weights "
-        f"{worker.most * last.workers:,} such requests fit into memory{queue}."
+        f"{significant(rate.best)} tokens/s a chip. Beside weights and the runtime "
+        f"{si(worker.decode.memory.for_sequences, 'B')} a chip are left for caches, of "
+        f"{worker.most * last.workers:,} such requests{queue}."
     )
     if target is None:
         return Answer(text, loads)
@@ -306,6 +301,8 @@ def _basis(load: Load) -> str:
         f"Low to high: there lie eight of ten measured points of models of this kind ({kind}) "
         f"{where}on {'this chip and others' if here else 'other chips, none on this one'}.",
     ]
+    if load.worker.draft is not None:
+        lines.append("Speculation is in none of these points: its range is that of a step.")
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
 
 
