@@ -146,12 +146,13 @@ def _parser() -> argparse.ArgumentParser:
         ("draft-tokens", None, "tokens that a draft proposes"),
     ):
         add(f"--{name}", type=int, default=usual, metavar="N", help=text)
-    for name, text in {
-        "cached": "share of the inputs that a prefix cache has",
-        "acceptance": "share of a draft's tokens that are accepted",
-        "reserve": "the runtime's share of the memory",
-    }.items():
-        add(f"--{name}", type=float, metavar="SHARE", help=text)
+    for name, unit, text in (
+        ("cached", "SHARE", "of the inputs that a prefix cache has"),
+        ("acceptance", "SHARE", "of a draft's tokens that are accepted"),
+        ("reserve", "SHARE", "of the memory that is the runtime's"),
+        ("rate", "BYTE/S", "of a chip, of caches between engines"),
+    ):
+        add(f"--{name}", type=float, metavar=unit, help=text)
     add("--draft", metavar="MODEL", help="of speculative decoding")
     for name in ("weights", "experts", "projections", "cache", "activations"):
         add(f"--{name}", metavar="TYPE", help=f"data type of {name}")
@@ -312,7 +313,7 @@ def _predict(options: argparse.Namespace) -> int:
 
 SERVED = (
     *("concurrency", "inputs", "outputs", "workers", "readers", "data", "budget", "cached"),
-    *("reserve", "draft", "draft_tokens", "acceptance"),
+    *("reserve", "rate", "draft", "draft_tokens", "acceptance"),
     *("weights", "experts", "projections", "cache", "activations"),
 )
 """Options of `serve` that are arguments of `validation.service.service`."""

@@ -39,7 +39,7 @@ from roofline import network
 from roofline.network.topology import topology_of
 from roofline.serving.speculation import speculative
 from roofline.serving.steps import ServingStep, step
-from roofline_helpers.common.checks import BadType, BadValue, shown, single, whole
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown, single, whole
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.models import Decoder
 
@@ -458,12 +458,12 @@ def transfer(
         return sent / single("rate", rate)
     total = workers * to.chips + count * by.chips
     try:
-        between = network.topology(to.chip, total, ceilings="reached")
-    except BadValue as error:
-        raise BadValue(
-            f"the cache's way between workers: {error}. Give Readers(…, rate=)"
-        ) from None
-    return float(network.collective("permute", sent, between.axes[-1]).seconds)
+        host = network.topology(to.chip, ceilings="reached")
+        if to.chip.kind == "tpu" or total > host.chips:
+            host = network.topology(to.chip, 1, slices=2, ceilings="reached")
+    except RooflineError as error:
+        raise BadValue(f"rate of a cache between workers: {error}. Give it, in byte/s") from None
+    return float(network.collective("permute", sent, host.axes[-1]).seconds)
 
 
 def _together(requests: int, worker: Worker, workers: int, added: float, bursts: float) -> Load:

@@ -48,10 +48,6 @@ DRAWN = 0.9
 """Mean share of the stated lengths that its requests have: uniform from 0.8 to 1
 (utils/bench_serving/benchmark_serving.py, ``sample_random_requests``)."""
 
-NIC = {"b200": 50e9, "b300": 100e9}
-"""Byte/s of a GPU to another host, where the network has none: a ConnectX-7 or ConnectX-8 each
-(data sheets of DGX B200 and DGX B300)."""
-
 
 @cache
 def points() -> pandas.DataFrame:
@@ -147,8 +143,7 @@ def _loads(point: Mapping[str, Any], concurrency: list[int]) -> list[serving.Loa
     if "expert_widths" in point:
         asked["expert_widths"] = int(point["expert_widths"])
     if "readers" in point:
-        count, rate = int(point["readers"]), NIC.get(point["chip"])
-        asked["readers"] = serving.Readers(count, *_engine(point, "reader_"), rate=rate)
+        asked["readers"] = serving.Readers(int(point["readers"]), *_engine(point, "reader_"))
     hardware, mesh = _engine(point, "")
     return serving.curve(
         point["model"],

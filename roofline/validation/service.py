@@ -90,6 +90,7 @@ def service(
     chips: int = 1,
     data: int = 1,
     readers: int = 0,
+    rate: float | None = None,
     **asked: Any,
 ) -> list[Load]:
     """Return the loads of an engine of so many chips at each concurrency.
@@ -107,6 +108,8 @@ def service(
         spread over all.
     readers : int
         Further engines that read the prompts instead, as large.
+    rate : float, optional
+        Byte/s of a chip between those, where the network's isn't known.
     **asked
         As `serving.curve` takes them. Matmuls compute in the type of given `weights` where the chip
         does and `activations` doesn't say otherwise.
@@ -135,7 +138,7 @@ def service(
         mesh = {"expert": data, "tensor": tensor}
         place = (network.topology(device, count, ceilings="reached"), mesh)
     if readers:
-        asked["readers"] = serving.Readers(whole("readers", readers))
+        asked["readers"] = serving.Readers(whole("readers", readers), rate=rate)
     return serving.curve(model, *place, concurrency=concurrency, **asked)
 
 

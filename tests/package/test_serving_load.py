@@ -112,8 +112,8 @@ def test_separate_workers() -> None:
     assert busy.rate == pytest.approx(1 / busy.worker.prompt, rel=0.01)
     four = served(1, readers=serving.Readers(1, "h100", chips=4, rate=50e9))
     assert four.transfer == pytest.approx(one.transfer)  # one chip takes it all
-    with pytest.raises(rh.BadValue, match="rate="):
-        served(1, hardware="b200", workers=8, readers=serving.Readers(1))
+    with pytest.raises(rh.BadValue, match="rate of a cache"):
+        served(1, hardware="mi300x", workers=8, readers=serving.Readers(1))
 
 
 def test_speculation_divides_a_round_by_its_tokens() -> None:
