@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from roofline.serving.layer import COSTS, Layer
 from roofline.serving.setting import split
@@ -70,14 +70,15 @@ def _turned(
         vector_flops=rows * (queries + keys) * COSTS["RoPE"],
         dtype=s.half,
     )
-    stored = {
-        f"{name} cache, new": nbytes(rows * n, s.cache) for name, n in (("K", keys), ("V", values))
+    kept = {
+        "K cache, new": nbytes(rows * keys, s.cache),
+        "V cache, new": nbytes(rows * values, s.cache),
     }
     quantised = 0 if s.cache == s.half else COSTS["quantise"]
     appended = Work(
         "KV append",
         {"k, turned": k, made: v},
-        stored,
+        kept,
         vector_flops=rows * (keys + values) * quantised,
         dtype=s.half,
     )
@@ -130,75 +131,57 @@ def _latent(layer: Layer, mixer: Mixer) -> int:
     """
     s, latent, d = layer.sizes, mixer.latent, layer.sizes.model.d_model
     assert latent
-    heads = split(mixer.heads, s.heads)
-    further = split(s.widths, s.heads)
-    index = mixer.choosing // mixer.choosing_width if mixer.top else 0
-    kept = latent.kv_rank + latent.rope_dim
-    outs = {"c": latent.q_rank + kept}
-    if index:
-        outs["index k"] = mixer.choosing_width + index
+    heads, further = split(mixer.heads, s.heads), split(s.widths, s.heads)
+    kv_rank, rope, nope, value_dim = astuple(latent)[1:]
+    outs = {"c": latent.q_rank + kv_rank + rope}
+    asked = {"q": split(heads * (nope + rope), further)}
+    if mixer.top:
+        outs["index k"] = mixer.choosing_width + mixer.choosing // mixer.choosing_width
+        asked["index q"] = mixer.choosing
     layer.project(
         "latent down projection", "n1", "down to latents", (s.tokens, d), outs, s.projections
     )
-    ranks = latent.q_rank + latent.kv_rank
-    layer.ops["latent norms"] = work.rmsnorm(
-        s.tokens, ranks, s.half, x="c", y="c, normed", tag=" latent"
-    )
+    ranks = latent.q_rank + kv_rank
+    normed = work.rmsnorm(s.tokens, ranks, s.half, x="c", y="c, normed", tag=" latent")
+    layer.ops["latent norms"] = normed
     x, rank = ("c, normed", latent.q_rank) if latent.q_rank else ("n1", d)
-    outs = {"q": split(heads * (latent.nope_dim + latent.rope_dim), further)}
-    if index:
-        outs["index q"] = mixer.choosing
-    layer.project("query projection", x, "q", (s.tokens, rank), outs, s.projections)
-    turned = split(heads * latent.rope_dim, further)
-    layer.ops |= _turned(
-        layer, turned, latent.rope_dim, latent.kv_rank, latent.rope_dim, "c, normed"
-    )
-    if index:
+    layer.project("query projection", x, "q", (s.tokens, rank), asked, s.projections)
+    turned = split(heads * rope, further)
+    layer.ops |= _turned(layer, turned, rope, kv_rank, rope, "c, normed")
+    if mixer.top:
         layer.ops |= _chosen(layer, mixer)
-    up = split(heads * (latent.nope_dim + latent.value_dim), further)
+    rows, seen, new = s.sequences * s.new, _seen(layer, mixer), 1
+
+    def absorb(op: str, x: str, y: str, n: int, k: int) -> None:
+        names, matrix = (x, f"W {op}", y), s.projections
+        job = work.matmul(rows, n, k, s.half, b=matrix, out=s.half, batch=heads, names=names)
+        layer.ops[op] = job
+
+    q, o, q_width, o_width, pairs = "q, absorbed", "o, latent", kv_rank + rope, kv_rank, rows * seen
+    read = {"K cache": nbytes(s.sequences * seen * q_width, s.cache)}
     if s.prefill:
-        shape, outs = (s.tokens, latent.kv_rank), {"k, v": up}
-        layer.project(
-            "key and value projection", "c, normed", "up from latents", shape, outs, s.projections
-        )
-        layer.ops["latent attention"] = _latent_prefill(layer, mixer, heads)
-        return split(heads * latent.value_dim, further)
-    rows, seen = s.sequences * s.new, _seen(layer, mixer)
-
-    def absorbed(op: str, x: str, y: str, n: int, k: int) -> None:
-        names = (x, f"W {op}", y)
-        layer.ops[op] = work.matmul(
-            rows, n, k, s.half, b=s.projections, out=s.half, batch=heads, names=names
-        )
-
-    absorbed("absorb keys", "q, turned", "q, absorbed", latent.kv_rank, latent.nope_dim)
-    job = work.latent_attention(s.sequences, 1, seen, heads * s.new, s.half, kv_dtype=s.cache)
-    pairs, queries = rows * heads * seen, nbytes(rows * heads * kept, s.half)
+        shape, up = (rows, kv_rank), {"k, v": split(heads * (nope + value_dim), further)}
+        op = "key and value projection"
+        layer.project(op, "c, normed", "up from latents", shape, up, s.projections)
+        q, o, q_width, o_width, new = "q, turned", "o", nope + rope, value_dim, s.new
+        pairs = s.sequences * mixer.pairs(seen)
+        read = {"k, v": nbytes(rows * heads * (q_width + o_width), s.half)}
+    else:
+        absorb("absorb keys", "q, turned", q, kv_rank, nope)
+    cached = s.half if s.prefill else s.cache
+    held = heads * s.new // new  # drafts share what is read
+    job = work.latent_attention(s.sequences, new, seen, held, s.half, kv_dtype=cached)
     layer.ops["latent attention"] = replace(
         job,
-        reads={"q, absorbed": queries, "K cache": nbytes(s.sequences * seen * kept, s.cache)},
-        writes={"o, latent": nbytes(rows * heads * latent.kv_rank, s.half)},
-        matrix_flops=2 * pairs * (kept + latent.kv_rank),
+        reads={q: nbytes(rows * heads * q_width, s.half), **read},
+        writes={o: nbytes(rows * heads * o_width, s.half)},
+        matrix_flops=2 * pairs * heads * (q_width + o_width),
+        vector_flops=6 * pairs * heads,
+        transcendentals=pairs * heads,
     )
-    absorbed("absorb values", "o, latent", "o", latent.value_dim, latent.kv_rank)
-    return split(heads * latent.value_dim, further)
-
-
-def _latent_prefill(layer: Layer, mixer: Mixer, heads: int) -> Work:
-    s, latent = layer.sizes, mixer.latent
-    assert latent
-    job = work.latent_attention(s.sequences, s.context, None, heads, s.half)
-    rows, width = s.tokens * heads, latent.nope_dim + latent.rope_dim
-    job = replace(
-        job,
-        reads={
-            "q, turned": nbytes(rows * width, s.half),
-            "k, v": nbytes(rows * (width + latent.value_dim), s.half),
-        },
-        writes={"o": nbytes(rows * latent.value_dim, s.half)},
-        matrix_flops=s.sequences * s.context * (s.context + 1) * heads * (width + latent.value_dim),
-    )
-    return _masked(job, mixer, s.context) if mixer.top else job
+    if not s.prefill:
+        absorb("absorb values", o, "o", value_dim, kv_rank)
+    return split(heads * value_dim, further)
 
 
 def _chosen(layer: Layer, mixer: Mixer) -> dict[str, Work]:
@@ -225,26 +208,22 @@ def _chosen(layer: Layer, mixer: Mixer) -> dict[str, Work]:
 def _state(layer: Layer, mixer: Mixer) -> int:
     """Add a layer with a state, which each token reads and writes; return its result's columns."""
     s, d = layer.sizes, layer.sizes.model.d_model
-    inner = split(mixer.output // d, s.widths)
-    columns = split((mixer.weights - mixer.output) // d, s.widths)
+    inner, columns = (split(n // d, s.widths) for n in (mixer.output, mixer.weights - mixer.output))
     layer.project("in projection", "n1", "in", (s.tokens, d), {"u": columns}, s.projections)
-    passed, made = nbytes(s.tokens * columns, s.half), nbytes(s.tokens * inner, s.half)
-    x, held = (
-        "u",
-        {"recent inputs": 2 * mixer.recent, "state": mixer.state_bytes - 2 * mixer.recent},
-    )
-    for name, op in (("recent inputs", "convolution"), ("state", "state update")):
-        if held[name]:
-            nbytes_held = split(s.sequences * held[name], s.heads)
-            last = name == "state" or not held["state"]
-            y, size = ("o", made) if last else ("u, convolved", passed)
-            flops = s.tokens * mixer.flops // s.heads if name == "state" else s.tokens * columns
-            layer.ops[op] = Work(
-                op,
-                {x: passed, f"S {name}": nbytes_held},
-                {y: size, f"S {name}, new": nbytes_held},
-                vector_flops=flops,
-                dtype=s.half,
-            )
-            x = y
+    recent = 2 * mixer.recent
+    held = {"convolution": recent, "state update": mixer.state_bytes - recent}
+    flops = {"convolution": columns, "state update": mixer.flops // s.heads}
+    kernels = [op for op, size in held.items() if size]
+    x = "u"
+    for op in kernels:
+        y, width = ("o", inner) if op == kernels[-1] else ("u, convolved", columns)
+        size = split(s.sequences * held[op], s.heads)
+        layer.ops[op] = Work(
+            op,
+            {x: nbytes(s.tokens * columns, s.half), f"S {op}": size},
+            {y: nbytes(s.tokens * width, s.half), f"S {op}, new": size},
+            vector_flops=s.tokens * flops[op],
+            dtype=s.half,
+        )
+        x = y
     return inner
