@@ -1857,6 +1857,44 @@ def test_measured_layouts_of_experts_and_what_uneven_loads_cost_them() -> None:
     assert longer(cut, 16384) < 1.1
 
 
+def test_a_served_mixture_is_predicted_between_two_engines() -> None:
+    points = roofline.validation.points()
+    asked = {"model": "deepseek-v3", "chip": "h200", "tensor": 8, "outputs": 8192}
+    for column, value in {**asked, "expert_widths": 8}.items():
+        points = points[points[column] == value]
+    points = points[points.readers.isna() & points.doubt.isna()]
+    table = points.pivot(index="concurrency", columns="engine", values="token_ms")
+    host = network.topology("h200", 8, ceilings="reached")
+    for sequences, row in table.iterrows():
+        step = roofline.serving.step(
+            "deepseek-v3",
+            host,
+            {"tensor": 8},
+            batch=sequences,
+            context=round(0.9 * (1024 + 8192 / 2)),
+            weights="fp8",
+            activations="fp8",
+            law=True,
+        )
+        predicted = 1e3 * step.seconds
+        assert row["sglang 0.5.9"] < predicted < 1.16 * row["sglang 0.5.9"]
+        assert 0.815 * row["trtllm"] < predicted < 1.02 * row["trtllm"]
+    few = table.loc[4]
+    assert few["trtllm"] / few["sglang 0.5.9"] == pytest.approx(4 / 3, abs=0.02)
+
+
+def test_kinds_of_predictions_of_mixtures() -> None:
+    kinds = roofline.validation.kinds()["median error"]
+    served, trained = (
+        [kinds[f"{what}, {kind}"] for kind in ("mixture of experts", "dense")]
+        for what in ("time per token", "training")
+    )
+    assert served[0] < 1.6 * served[1]
+    assert trained[0] > 2.5 * trained[1]
+    for error in served:
+        assert f"{100 * error:.0f}%" in prose("mixtures-of-experts")
+
+
 def test_mixtures_err_more_than_dense_models_and_to_the_fast_side() -> None:
     board = roofline.scoreboard(law=True)
     mixed = board.kind.str.startswith("mixture")
@@ -1892,3 +1930,23 @@ def test_what_people_ask_is_answered_by_the_records() -> None:
     assert sizes[0] == pytest.approx(refused.value.needed / 1e9, rel=0.01)
     saved = [float(line.split()[0]) for line in lines if "[8,131072,2048]" in line]
     assert sum(saved) > sizes[0] / 2
+
+
+def test_a_quarter_more_rows_on_the_fullest_gpu_cost_a_training_step_an_eighth() -> None:
+    row = roofline.validation.published_step("b200-256-qwen3-235b-fp8")
+    assert isinstance(row, roofline.validation.PublishedStep)
+    assert dict(row.mesh)["expert"] == 8
+    even, uneven = (
+        roofline.training.step(
+            row.model,
+            row.by_law.setting.topology,
+            row.mesh,
+            batch=row.batch,
+            seq=row.seq,
+            law=True,
+            imbalance=imbalance,
+            **row.setting,
+        ).seconds
+        for imbalance in (1, 1.27)
+    )
+    assert uneven / even == pytest.approx(1.125, abs=0.01)
