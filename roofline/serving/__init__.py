@@ -22,7 +22,7 @@ Types
     Narrow weights are those of the layers' matmuls; embedding, norms, routers and LM head keep 16
     bits unless `vocabulary` says otherwise. Narrow weights alone save bytes, not FLOPs: a matmul
     runs at a narrow type's peak only if its activations are narrow too. Attention computes in 16
-    bits. Of two measured ways to scale experts in fp8 the faster counts.
+    bits. With `law`, experts in fp8 take the faster measured way to scale them.
 Not counted
     Unpacking narrow weights and caches, scales, sampling, gaps between kernels, gathering embedding
     and logits, experts with more tokens than others. A chip is a whole one (a v7x: both of its JAX

@@ -72,7 +72,7 @@ def footprint(s: ServingSetting) -> ServingMemory:
 @lru_cache(maxsize=1024)
 def _weights(sizes: Sizes, tied: bool) -> int:
     """Return the bytes of weights: what the operations of all layers read, and every expert."""
-    alone = sizes._replace(tokens=1, ends=1, sequences=1, new=1, prefill=False, grouped=False)
+    alone = sizes._replace(tokens=1, ends=1, sequences=1, new=1, prefill=False, grouped="")
     alone = alone._replace(routed=EVERY, activations=sizes.half)
     nbytes, ends = 0.0, {"W head": 0.0, "γ": 0.0}
     for block, layers in sizes.model.kinds.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -34,6 +34,12 @@ NARROW = ("fp8", "int8", "int4")
 FOUR_BITS = ("fp4", *COMPUTED)
 """Further types, with a scale for each block, of the newest chips."""
 
+
+WAYS = {("fp8", "fp8"): ("fp8 in blocks",)}
+"""Other types that servers' experts read, by those of activations and experts, if that is faster.
+
+Grouped matmuls of fp8 with one scale a tensor are slow on Hopper in the measured libraries.
+"""
 
 TYPES = ("weights", "experts", "projections", "cache", "activations")
 """The types that a configuration may say: of dense feed-forwards, of experts, of the matrices
@@ -66,12 +72,12 @@ def types_of(model: Decoder, chip: Chip, given: Mapping[str, Any]) -> dict[str, 
     usual = {"weights": first, "projections": said.get("mixers"), **said, "cache": cached}
     asked = {name: usual.get(name) if given[name] is None else given[name] for name in TYPES}
     weights = stored_as(chip, "weights", asked["weights"])
-    parts = {name: asked[name] or weights for name in ("experts", "projections")}
+    parts = {name: asked[name] or weights for name in ("weights", "experts", "projections")}
+    types = {name: stored_as(chip, name, kind) for name, kind in parts.items()}
     return {
-        "weights": weights,
-        **{name: stored_as(chip, name, kind) for name, kind in parts.items()},
+        **types,
         "cache": stored_as(chip, "cache", asked["cache"]),
-        "activations": computed_in(chip, weights, asked["activations"]),
+        "activations": computed_in(chip, {*types.values()}, asked["activations"]),
     }
 
 
@@ -89,24 +95,24 @@ def stored_as(chip: Chip, part: str, given: Any) -> str:
     return name_of(f"type of {part} on {chip.name}", dtype_of(given), types)
 
 
-def computed_in(chip: Chip, weights: str, given: Any) -> str:
-    """Return the type of activations: the 16-bit one, or that of the weights.
+def computed_in(chip: Chip, weights: Set[str], given: Any) -> str:
+    """Return the type of activations: the 16-bit one, or that of some of the weights.
 
     Raises
     ------
     UnknownName, BadType
         No such type, or the chip has no peak for it.
     BadValue
-        The weights have another type.
+        No weights have that type.
     """
     activations = stored_as(chip, "activations", given)
     if activations == chip.half:
         return activations
     chip.peak(activations, "matrix")
-    if computed_as(activations) != computed_as(weights) or activations == "int4":
+    if computed_as(activations) not in map(computed_as, weights) or activations == "int4":
         raise BadValue(
             f"activations must be {chip.half}, or fp8, int8 or fp4 with weights of that type, "
-            f"got {activations} with {weights} weights"
+            f"got {activations} with {', '.join(sorted(weights))} weights"
         )
     return activations
 
@@ -122,8 +128,8 @@ class Sizes(NamedTuple):
     `tokens` are those of the devices that share each matrix, `ends` of them go through the LM head,
     `sequences` with `new` tokens are those whose attention one device computes, and `routed` tokens
     choose among the experts of which it has some. `widths`, `heads`, `positions`, `expert_widths`
-    and `expert_groups` are the numbers of parts, and a `group` of int4 weights has one scale. With
-    `grouped`, experts are one measured kernel.
+    and `expert_groups` are the numbers of parts, and a `group` of int4 weights has one scale.
+    `grouped` is what experts read as one measured kernel, or "".
 
     Examples
     --------
@@ -155,7 +161,7 @@ class Sizes(NamedTuple):
     group: int
     fusion: str
     attention: str
-    grouped: bool
+    grouped: str
 
     def reads_narrow(self, weights: str) -> bool:
         """Return whether matmuls with such weights read the narrow type of activations."""
@@ -171,9 +177,9 @@ class Sizes(NamedTuple):
             split(experts.d_ff, self.expert_widths),
             experts.count,
             experts.active,
-            self.activations if self.reads_narrow(self.experts) else self.half,
+            self.grouped,
             local_experts=split(experts.count, self.expert_groups),
-            weights=self.experts,
+            weights="fp8 in blocks" if self.grouped == "fp8 in blocks" else self.experts,
         )
 
 
@@ -280,11 +286,17 @@ class ServingSetting(Fields):
             group=self.model.stored.group if self.model.stored else GROUP,
             fusion=self.fusion,
             attention=self.attention,
-            grouped=False,
+            grouped="",
         )
-        experts = self.model.experts
-        measured = experts and self.law and law_of(sizes.grouped_kernel(experts), self.law_chip)
-        return sizes._replace(grouped=bool(measured))
+        if not self.law or not self.model.experts:
+            return sizes
+        read = self.activations if sizes.reads_narrow(self.experts) else self.half
+        seconds = {}
+        for way in (read, *WAYS.get((read, self.experts), ())):
+            job = sizes._replace(grouped=way).grouped_kernel(self.model.experts)
+            if law := law_of(job, self.law_chip):
+                seconds[way] = law.seconds(job)
+        return sizes._replace(grouped=min(seconds, key=seconds.__getitem__, default=""))
 
     # --- devices on a mesh --------------------------------------------------------------------
 

@@ -38,7 +38,6 @@ from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, sho
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.measured.laws import Law, law_of
-from roofline_helpers.measured.laws import law as law_named
 from roofline_helpers.models import Decoder
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.verdicts import Scenario
@@ -80,16 +79,6 @@ class StepKernel(Kernel):
     def total(self) -> float:
         """Seconds of all its runs in the step."""
         return self.launches * self.seconds
-
-
-def _law(job: Work, chip: str) -> Law | None:
-    """Return the law of a kernel; of experts in fp8 that of the faster way to scale them."""
-    law = law_of(job, chip)
-    if law and (law.family, law.dtype) == ("grouped_matmul", "fp8"):
-        return min(
-            law, law_named(law.family, chip, "fp8 in blocks"), key=lambda law: law.seconds(job)
-        )
-    return law
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,7 +155,7 @@ class ServingStep(Facts):
                 roofs[job.work.dtype],
                 job.launches,
                 job.ops,
-                _law(job.work, s.law_chip) if s.law else None,
+                law_of(job.work, s.law_chip) if s.law else None,
             )
             for job in counted
         )

@@ -310,6 +310,14 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
         assert narrow[name] == pytest.approx(wide[name] / 4)
         assert read_by(oss)[name] == pytest.approx(wide[name] * 4.25 / 16)
     assert read_by(oss)["QKV projection"] == wide["QKV projection"]
+    given = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+    given |= {"ignore": ["lm_head", "model.layers.*.self_attn*", "model.layers.*.mlp.down_proj"]}
+    mixed = read(tmp_path, {**QUANTIZED, "quantization_config": given})
+    b200 = roofline.network.topology("b200", 8)
+    step = roofline.serving.step(mixed, b200, mesh, batch=8)
+    computed = {kernel.name: kernel.work.dtype for kernel in step.kernels}
+    assert computed["experts' gate+up"] == "nvfp4"
+    assert computed["query projection"] == computed["gate+up projection"] == "bf16"
     glm = read(tmp_path, FILES["GLM-4.7-FP8"], "GLM-4.7-FP8")
     with pytest.raises(rh.BadValue, match=r"FP8.*weights="):
         roofline.serving.step(glm, host, mesh, batch=8)
