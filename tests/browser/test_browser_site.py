@@ -450,7 +450,9 @@ FOUND = {
             "donated buffers not usable": "why-does-donate-argnums-have-no-effect",
             "jit first call slow": "why-is-the-first-call-of-my-jitted-function-so-slow",
             "recompiles every call": "why-does-jax-recompile-at-every-call",
-            "persistent compilation cache": "why-does-it-compile-again-after-a-restart",
+            "persistent cache": (
+                "the-persistent-compilation-cache-why-does-it-compile-after-a-restart"
+            ),
             "scan slower than for loop": "why-is-lax-scan-slower-than-a-python-loop",
             "gpu utilization 30%": "why-is-my-gpu-only-at-30",
             "slower than numpy": "why-is-jax-slower-than-numpy-on-small-arrays",
