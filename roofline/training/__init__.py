@@ -16,7 +16,9 @@ Mixtures of experts
     Exchanges of experts hide behind another microbatch's compute, or wait: `overlap` says which,
     and a step shows both. A token is sent to fewer hosts if its model limits it to groups of
     experts. On GPUs experts multiply as fast as measured grouped matmuls do whose experts are all
-    on one GPU. `imbalance` is the busiest device's load over the mean.
+    on one GPU. Nobody published such times for TPUs: there they reach the share of a dense matmul's
+    rate that they reach on GPUs (`GROUPED` in `step.py`). `imbalance` is the busiest device's load
+    over the mean.
 Types
     The matrix unit computes mxfp8 as fast as fp8. But scales of blocks lie along a matmul's sum,
     another one forwards than backwards, so each input and gradient is written twice, which makes
@@ -25,8 +27,8 @@ Types
 Not counted
     The input pipeline, activations offloaded to the host, launches and the host's waiting for how
     many tokens each expert gets, and a compiler's splitting of exchanges. Steps of mixtures take
-    about half as long again as predicted (`roofline.validation`), on TPUs, whose small matmuls
-    nobody published, up to two and a half times as long.
+    about four tenths longer than predicted (`roofline.validation`), in bf16 on TPUs hardly, and
+    with small microbatches on GPUs up to more than twice as long.
 Words
     **MFU** is the model's FLOPs over seconds and published peak, with only the unmasked half of
     attention; `model_flops(causal="whole")` counts all of it, as pages before 2025 often do.

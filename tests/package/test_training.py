@@ -16,6 +16,7 @@ from roofline import network as net
 from roofline import serving, training
 from roofline.network.measured import by_law
 from roofline.training import TrainingStep
+from roofline.training.step import GROUPED, matrix_rate
 from roofline_helpers import models
 from roofline_helpers.measured.tables import table
 
@@ -476,7 +477,8 @@ def test_sums_over_replicas_wait_for_the_last_microbatch() -> None:
 
 def mixtral(**options: Any) -> TrainingStep:
     setting = {"batch": 3072, "seq": 4096, "recompute": ["attention", "up", "down"], **options}
-    return training.step("mixtral-8x7b", net.topology("v6e"), {"fsdp": 256}, **setting)
+    pod = net.topology("v6e", ceilings=setting.pop("ceilings", "published"))
+    return training.step("mixtral-8x7b", pod, {"fsdp": 256}, **setting)
 
 
 def test_seats_that_stay_empty_and_masks_are_computed() -> None:
@@ -497,6 +499,30 @@ def test_a_tile_between_two_experts_is_computed_for_both() -> None:
     step = mixtral(tile=512)
     assert step.routing_flops == approx(512 / rows * 4 * products)
     assert mixtral(tile=512, microbatches=2).routing_flops == approx(2 * step.routing_flops)
+
+
+def test_grouped_matmuls_reach_half_of_a_dense_one_s_rate_on_gpus() -> None:
+    rows = table("grouped_matmul").query("dtype == 'bf16' and local_experts == experts")
+    rows = rows[rows.tokens * rows.top_k / rows.experts >= 512]
+    rates = 6 * rows.tokens * rows.top_k * rows.hidden * rows.inter / rows.seconds
+    shares = {
+        law.chip: rates[rows.chip == law.chip].median()
+        / (law.compute * rh.chip(law.chip).peak("bf16", "matrix").value)
+        for law in rh.measured.laws.laws_of("matmul")
+        if law.dtype == "bf16" and law.chip in set(rows.chip)
+    }
+    assert len(shares) == 8
+    assert np.median(list(shares.values())) == approx(GROUPED, abs=0.005)
+    assert (min(shares.values()), max(shares.values())) == approx((0.33, 0.94), abs=0.005)
+    even, reached = (mixtral(tile=512, ceilings=name) for name in net.CEILINGS)
+    again = reached.setting.topology
+    routed = even.routing_flops + training.mixture.all_routed(even.setting)
+    rate = matrix_rate(again, "bf16") * again.members
+    alone = mixtral(ceilings="reached", capacity=1.0)
+    dense = alone.compute - alone.routing_flops / rate
+    assert reached.compute - dense == approx(
+        (routed / GROUPED - training.mixture.all_routed(even.setting)) / rate
+    )
 
 
 # --- by the laws of measured kernels --------------------------------------------------------------

@@ -44,7 +44,8 @@ def test_skill_is_as_the_page_says() -> None:
             assert errors["the model without laws"] < errors["the model"] < errors["the envelope"]
     assert some.loc["the bound", (chip, "median")] < 1.25 * some.loc["the model", (chip, "median")]
     nine = some[chip, "nine in ten"]
-    assert rows.error[rows.what == "experts"].max() < 0
+    chips = rows.chip.isin(["v5p", "v7x"]) & (rows.what == "experts") & (rows.type == "bf16")
+    assert ((rows.error[chips].abs() < 0.1).sum(), chips.sum()) == (5, 8)
     assert nine["the bound"] > 1.5 * nine["the model"]
     for alone in (every["as it is", "median"], some["as it is", "median"]):
         assert alone.min() == alone["the model"] > 0.12
@@ -88,5 +89,5 @@ def test_the_constants_are_those_of_the_package() -> None:
     now = {name: table[key] for name, table, key in constants.constants()}
     now |= {name: getattr(constants.STEP, key) for key, name in constants.STEPS.items()}
     assert {name: row["value"] for name, row in kept["without"].items()} == now
-    assert sum(not name.startswith(page_board.PUBLISHED) for name in now) == 10
+    assert sum(not name.startswith(page_board.PUBLISHED) for name in now) == 11
     assert constants.errors() == kept["all"], "run python -m tools.constants"
