@@ -160,7 +160,7 @@ def _kinds() -> dict[str, str]:
         rest = [percent(its["signed"])]
         names = ("median error", "within 25%", "rule of thumb", "with one factor per chip")
         rest += [f"{its[name]:.0%}" if its[name] == its[name] else "–" for name in names]
-        return [what, str(its["rows"]), f"{its['from']} to {its['to']}", *rest]
+        return [what, str(its["rows"]), f"{its['from'][:7]} to {its['to'][:7]}", *rest]
 
     heads = ["of", "rows", "software of", "signed, %", "median error", "within 25%"]
     heads += ["the envelope's", "envelope, one factor per chip"]

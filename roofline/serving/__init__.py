@@ -33,7 +33,7 @@ arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rota
 """
 
 from roofline.serving.batches import best_batch, frontier
-from roofline.serving.loads import Load, Readers, curve, load, pareto
+from roofline.serving.loads import Load, NoRoom, Readers, Worker, curve, load, pareto
 from roofline.serving.setting import ROLES
 from roofline.serving.speculation import speculative
 from roofline.serving.steps import ServingStep, step
@@ -49,5 +49,7 @@ __all__ = [
     "curve",
     "pareto",
     "Load",
+    "Worker",
     "Readers",
+    "NoRoom",
 ]

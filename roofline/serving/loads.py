@@ -60,7 +60,7 @@ with its own median (22, 28 and 29 ms; DeepSeek-V3 157 ms). Without any of the f
 _COUNTED = {"batch", "context", "phase", "new"}
 """Arguments of a step that follow from the load."""
 
-_TURNS = 6
+_TURNS = 10
 """Rounds of the fixed point: the batch is then within a thousandth."""
 
 
@@ -148,7 +148,7 @@ class Worker:
 
     @cached_property
     def most(self) -> int:
-        """Sequences that fit at once: pages of the cache for them, beside weights and a chunk."""
+        """Sequences that fit at once, with their caches beside weights and a chunk of a prompt."""
         reading = self._reading(min(self.fresh, self.budget)).memory.activations
         memory, setting = self.decode.memory, self.decode.setting
         room = memory.for_sequences - max(reading, memory.activations)
@@ -391,14 +391,13 @@ def curve(
     count = whole("workers", workers)
     added = single("server", server, zero=True)
     bursts = 0.0 if rounds is None else 1 / whole("rounds", rounds)
-    if readers is None:
-        return [_together(n, decode, count, added, bursts) for n in asked]
-    apart = decode
-    if readers.hardware is not None:
-        apart = worker(readers.hardware, readers.mesh, chips=readers.chips)
-    reading = whole("count", readers.count)
-    sent = transfer(decode, apart, count, reading, readers.rate)
-    return [_apart(n, decode, count, apart, reading, (sent, added), bursts) for n in asked]
+    apart, reading, sent = None, 1, 0.0
+    if readers is not None:
+        apart, reading = decode, whole("count", readers.count)
+        if readers.hardware is not None:
+            apart = worker(readers.hardware, readers.mesh, chips=readers.chips)
+        sent = transfer(decode, apart, count, reading, readers.rate)
+    return [_loaded(n, decode, count, apart, reading, (sent, added), bursts) for n in asked]
 
 
 def _fitting(worker: Worker) -> Worker:
@@ -466,75 +465,52 @@ def transfer(
     return float(network.collective("permute", sent, host.axes[-1]).seconds)
 
 
-def _together(requests: int, worker: Worker, workers: int, added: float, bursts: float) -> Load:
-    """Return the load of workers that read the prompts themselves."""
-    busy = min(workers, requests)
-    here, more = requests / busy, worker.outputs - 1
-    prompt = worker.prompt / worker.at_once
-    within = min(here, worker.most)
-    beside = max(0.0, min(1.0, within - 1))  # whether others decode; half of a step runs already
-    batch = within
-    for _ in range(_TURNS):
-        seconds = worker.seconds(batch)
-        pauses = batch * (1 - 1 / within) * prompt / more
-        per_token = seconds + pauses
-        rest = added + worker.prompt - prompt + beside * (worker.chunks + 0.5) * seconds
-        reading = _response(prompt, more * per_token + rest, within) + rest
-        cycle = reading + more * per_token
-        batch = within * more * per_token / cycle
-    rate = within / cycle
-    return Load(
-        requests,
-        worker,
-        workers,
-        batch,
-        seconds,
-        # who begins with all others waits for half of their prompts, and is paused by half
-        seconds + pauses * (1 - bursts / 2),
-        _first(reading, prompt, within, bursts) + (here - within) / rate,
-        rate * busy,
-        waiting=(here - within) * busy,
-    )
-
-
-def _apart(
+def _loaded(
     requests: int,
     decode: Worker,
     workers: int,
-    readers: Worker,
+    readers: Worker | None,
     count: int,
-    sent: tuple[float, float],
+    fixed: tuple[float, float],
     bursts: float,
 ) -> Load:
-    """Return the load of workers that decode, and of others that read the prompts.
+    """Return the load of workers that read prompts themselves, or of others beside `readers`.
 
-    `sent` are the seconds of a cache's way, and those that the server adds.
+    `fixed` are the seconds of a cache's way between them, and those that the server adds.
     """
-    more, most = decode.outputs - 1, decode.most * workers
-    prompt = readers.prompt / readers.at_once / count
-    rest = readers.prompt - prompt + sum(sent)
-    batch, within = min(float(requests), most), float(requests)
+    more, reader = decode.outputs - 1, readers or decode
+    # workers that do both are alike: one with its share of the requests
+    alike = 1 if readers else min(workers, requests)
+    decoders = workers if readers else 1
+    here, most = requests / alike, decode.most * decoders
+    prompt = reader.prompt / reader.at_once / count
+    batch = within = min(here, most)
     for _ in range(_TURNS):
-        seconds = decode.seconds(batch / workers)
-        reading = _response(prompt, more * seconds + rest, within) + rest
-        batch = min(most, math.sqrt(batch * within * more * seconds / (reading + more * seconds)))
-    cycle = reading + more * seconds
-    batch = min(most, within * more * seconds / cycle)
-    rate = batch / (more * seconds)
-    waiting = max(0.0, requests - rate * cycle)
+        seconds = decode.seconds(batch / decoders)
+        rest, pauses = sum(fixed) + reader.prompt - prompt, 0.0
+        if not readers:  # beside the others' decoding, of which half of a step runs already
+            rest += min(1.0, within - 1) * (decode.chunks + 0.5) * seconds
+            pauses = batch * (1 - 1 / within) * prompt / more
+        decoding = more * (seconds + pauses)
+        reading = _response(prompt, decoding + rest, within) + rest
+        cycle = reading + decoding
+        within = min(here, most * cycle / decoding if readers else most)
+        batch = math.sqrt(batch * within * decoding / cycle)  # in between, so that it settles
+    rate, waiting = within / cycle, here - within
     return Load(
-        requests,
-        decode,
-        workers,
-        batch / workers,
-        seconds,
-        seconds,
-        _first(reading, prompt, within, bursts) + waiting / rate,
-        rate,
-        waiting=waiting if batch == most else 0.0,
-        transfer=sent[0],
+        concurrency=requests,
+        worker=decode,
+        workers=workers,
+        batch=rate * decoding / decoders,
+        step_seconds=seconds,
+        # who begins with all others waits for half of their prompts, and is paused by half
+        time_per_token=seconds + pauses * (1 - bursts / 2),
+        first_token=_first(reading, prompt, within, bursts) + waiting / rate,
+        rate=rate * alike,
+        waiting=waiting * alike,
+        transfer=fixed[0],
         readers=readers,
-        reader_count=count,
+        reader_count=count if readers else 0,
     )
 
 

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roofline import evidence as files
-from roofline.validation.loads import served
+from roofline.validation.loads import DENSE, MIXTURE, served
 from roofline.validation.rivals import by_kind
 from roofline.validation.steps import (
     PublishedDecode,
@@ -118,10 +118,11 @@ def kinds(*, every: int = 3) -> pandas.DataFrame:
     import pandas
 
     board, points = scoreboard(law=True), served(every)
-    board = board.assign(what=board.step + ", " + board.kind)
-    points = points[points.refused == ""].sort_values(["quantity", "apart"], ascending=False)
+    points = points[points.refused == ""].sort_values(["apart", "quantity", "kind"])
     apart = points.apart.map({True: ", prompts apart", False: ""})
-    points = points.assign(what=points.quantity + ", " + points.kind + apart)
+    short = {MIXTURE: "mixtures", DENSE: DENSE}
+    board = board.assign(what=board.step + ", " + board.kind.map(short))
+    points = points.assign(what=points.quantity + ", " + points.kind.map(short) + apart)
     names = ("published", "predicted", "rule of thumb")
     points = points.rename(columns={name: f"{name} s" for name in names})
     return by_kind(pandas.concat([board, points], join="inner"))

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 TYPES = ("weights", "experts", "projections", "activations", "cache")
 
-QUANTITIES = {
-    "time per token": "token_ms",
-    "first token": "first_ms",
-    "tokens/s per chip": "",
-}
+QUANTITIES = ("time per token", "first token", "tokens/s per chip")
 """What is compared. The last follows from the others: requests = rate · time."""
 
 DENSE, MIXTURE = "dense", "mixture of experts"

@@ -16,7 +16,7 @@ from roofline.serving.setting import TYPES
 from roofline.validation.board import scoreboard
 from roofline.validation.loads import SPREAD, bound
 from roofline.validation.rivals import ratios, spread
-from roofline.validation.service import ranges
+from roofline.validation.service import Range, ranges
 from roofline.validation.steps import (
     SERVING,
     SETTING,
@@ -140,9 +140,7 @@ def _check(kind: str, row: Mapping[str, Any]) -> None:
 def _load(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the predictions of a service under load: of a token, and of the first."""
     _check("load", row)
-    asked = {
-        name: row[name] for name in (*LOADED, "concurrency", "inputs", "outputs") if name in row
-    }
+    asked = {name: row[name] for name in (*LOADED, *NEEDED["load"][3:]) if name in row}
     if "readers" in row:
         readers = dict(mapping("readers", row["readers"]))
         for name in readers:
@@ -154,26 +152,36 @@ def _load(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     asked.setdefault("mesh", {"tensor": place.members})
     load = serving.load(decoder_of(row), place, **asked)
     decode, reading = load.worker.decode, (load.readers or load.worker).decode
-    found = []
-    for name, own in list(ranges(load).items())[:2]:
-        first = name == "first token"
-        step = reading.but(phase="prefill", context=load.worker.inputs) if first else decode
-        measured = row.get("first" if first else "seconds")
-        found.append(
-            {
-                "row": f"{row['id']}, {name}" if first else row["id"],
-                "bound s": None if asked.get("draft") and not first else bound(step),
-                "predicted s": own.best,
-                "by": "laws" if decode.has_laws else "roof",
-                "low s": own.low,
-                "high s": own.high,
-                "measured s": measured,
-                "error": own.best / measured - 1 if measured else None,
-                "tokens/s a chip": load.per_chip,
-                "types": decode.types,
-            }
-        )
-    return found
+    token, first, _ = ranges(load).values()
+    prompt = reading.but(phase="prefill", context=load.worker.inputs)
+    lines = [
+        _line(
+            row["id"], None if "draft" in row else bound(decode), token, decode, row.get("seconds")
+        ),
+        _line(
+            f"{row['id']}, first token",
+            None if "cached" in row else bound(prompt),
+            first,
+            decode,
+            row.get("first"),
+        ),
+    ]
+    return [{**line, "tokens/s a chip": load.per_chip} for line in lines]
+
+
+def _line(row: str, bound: float | None, own: Range, step: Any, measured: Any) -> dict[str, Any]:
+    """Return the columns of one prediction."""
+    return {
+        "row": row,
+        "bound s": bound,
+        "predicted s": own.best,
+        "by": "laws" if step.has_laws else "roof",
+        "low s": own.low,
+        "high s": own.high,
+        "measured s": measured,
+        "error": own.best / measured - 1 if measured else None,
+        "types": step.types,
+    }
 
 
 def _check_widths(widths: Any) -> None:
@@ -198,19 +206,11 @@ def _spread(step: str, kind: str, chip: str) -> tuple[float | None, float | None
 
 
 def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
-    by_law = step.by_law
+    by_law, seconds = step.by_law, step.by_law.seconds
     low, high = _spread(step.task, step.kind, step.topology.chip.key)
     if isinstance(step, PublishedDecode) and step.by_law.setting.phase == "decode":
         low, high = SPREAD[step.kind, False, "time per token"]
     measured = step.seconds if isinstance(step, PublishedDecode) or step.printed else None
-    return {
-        "row": step.key,
-        "bound s": step.published.least_seconds,
-        "predicted s": by_law.seconds,
-        "by": "laws" if by_law.has_laws else "roof",
-        "low s": low and low * by_law.seconds,
-        "high s": high and high * by_law.seconds,
-        "measured s": measured,
-        "error": by_law.seconds / measured - 1 if measured else None,
-        "types": by_law.types,
-    }
+    ends: Any = [factor and factor * seconds for factor in (low, high)]  # or None
+    own = Range(ends[0], seconds, ends[1])
+    return _line(step.key, step.published.least_seconds, own, by_law, measured)

@@ -73,13 +73,11 @@ def ranges(load: Load) -> dict[str, Range]:
     >>> low < best == load.time_per_token < high
     True
     """
-    names = {**TIMES, "tokens/s per chip": "per_chip"}
-    spread = {name: SPREAD[*kind_of(load), name] for name in names}
-    best = {name: getattr(load, attribute) for name, attribute in names.items()}
-    return {
-        name: Range(best[name] * low, best[name], best[name] * high)
-        for name, (low, high) in spread.items()
-    }
+    found = {}
+    for name, attribute in {**TIMES, "tokens/s per chip": "per_chip"}.items():
+        best, (low, high) = getattr(load, attribute), SPREAD[*kind_of(load), name]
+        found[name] = Range(best * low, best, best * high)
+    return found
 
 
 def service(
@@ -192,29 +190,25 @@ class Answer(NamedTuple):
         text = textwrap.fill(self.text, WIDTH)
         if not self.loads:
             return [text]
-        factors = {"time per token": 1e3, "first token": 1e3, "tokens/s per chip": 1.0}
         heads = ["requests", "decode", "wait", "ms per token", "ms to the first", "tokens/s a chip"]
         rows = []
         for load in self.loads:
-            cells = [str(load.concurrency), f"{load.batch * load.workers:.0f}"]
-            cells.append(f"{load.waiting:.0f}")
+            counts = [load.concurrency, load.batch * load.workers, load.waiting]
+            cells = [f"{n:.0f}" for n in counts]
             for name, own in ranges(load).items():
-                low, best, high = (significant(factors[name] * each) for each in own)
+                factor = 1e3 if name in TIMES else 1.0
+                low, best, high = (significant(factor * each) for each in own)
                 cells.append(f"{best} ({low} to {high})")
             rows.append(cells)
         return [text, "", Grid(heads, rows), "", _basis(self.loads[0])]
 
     def data(self) -> dict[str, Any]:
         """Return the same for programs, in seconds."""
-        loads = [
-            {
-                "concurrency": load.concurrency,
-                "decoding": load.batch * load.workers,
-                "waiting": load.waiting,
-                **{name: own._asdict() for name, own in ranges(load).items()},
-            }
-            for load in self.loads
-        ]
+        loads = []
+        for load in self.loads:
+            quantities = {name: own._asdict() for name, own in ranges(load).items()}
+            counts = {name: getattr(load, name) for name in ("concurrency", "batch", "waiting")}
+            loads.append({**counts, **quantities})
         needed = self.needed._asdict() if self.needed else None
         return {"serves": bool(loads), "answer": self.text, "loads": loads, "chips": needed}
 

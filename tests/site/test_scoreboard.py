@@ -56,7 +56,7 @@ def test_kinds_are_as_the_page_says(texts: dict[str, str]) -> None:
     many = kinds[kinds.rows >= 10]
     assert list(many.index[~many.skill]) == ["training, dense"]
     assert texts["board_no_skill"].startswith("training, dense (")
-    first = kinds.loc["first token, mixture of experts, prompts apart"]
+    first = kinds.loc["first token, mixtures, prompts apart"]
     assert first["rule of thumb"] > first["median error"] > 0.5
     assert first["signed"] < -0.3
     points = validation.points()
