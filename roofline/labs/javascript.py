@@ -9,7 +9,7 @@ from typing import Any
 from roofline import network
 from roofline.configurations import model as model_of
 from roofline.serving.layer import COSTS
-from roofline.serving.operations import HANDED_ON, STORED
+from roofline.serving.operations import ELSEWHERE, HANDED_ON, STORED
 from roofline.serving.setting import NARROW
 from roofline.serving.strategies import SPLIT, STRATEGIES, Fused
 from roofline.serving.tensor_parallel import chip_counts
@@ -47,6 +47,7 @@ def tables() -> dict[str, Any]:
         "group": GROUP,
         "stored": STORED,
         "handed": HANDED_ON,
+        "elsewhere": sorted(ELSEWHERE),
         "sums": {chip.key: _sums(chip) for chip in all_chips()},
         "models": {key: _model_data(model_of(key)) for key in MODELS},
         "strategies": _strategies(STRATEGIES),

@@ -12,44 +12,51 @@ from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.models.layers import Experts, FeedForward
 from roofline_helpers.work import Work
 
+EXPERTS = "experts' "
+"""Begins the names of what has the weights of experts."""
+
 
 def feed_forward(layer: Layer, x: str) -> None:
     """Add the operations from the normed tokens `x` to "f", which a residual takes."""
-    experts = layer.block.experts
+    s, experts = layer.sizes, layer.block.experts
     dense = [feed for feed in layer.block.feeds if isinstance(feed, FeedForward)]
-    if not experts:
-        _dense(layer, x, dense[0].d_ff, dense[0].gated, "")
-        return
-    # what every token uses beside the experts that it chooses
-    width = experts.shared * (experts.shared_d_ff or experts.d_ff) + sum(f.d_ff for f in dense)
+    # what every token uses, with a mixture beside the experts that it chooses
+    width, gated = sum(feed.d_ff for feed in dense), all(feed.gated for feed in dense)
+    if experts:
+        width += experts.shared * (experts.shared_d_ff or experts.d_ff)
+        gated = experts.gated
     if width:
-        _dense(layer, x, width, experts.gated, "shared ")
-    _mixture(layer, x, experts, shared=width > 0)
+        kind, sizes = "shared " if experts else "", (s.model.d_model, split(width, s.widths))
+        _up_and_down(layer, x, f"{kind}f", kind, sizes, gated, s.weights)
+    if experts:
+        _mixture(layer, x, experts, shared=width > 0)
 
 
-def _dense(layer: Layer, x: str, d_ff: int, gated: bool, kind: str) -> None:
-    s, d, width = layer.sizes, layer.sizes.model.d_model, split(d_ff, layer.sizes.widths)
-    names = {name: f"{kind}{name}" for name in ("g", "u", "h", "f", "down", "quantise h")}
-    up = "gate+up" if gated else "up"
-    outs = {names["g"]: width, names["u"]: width} if gated else {names["u"]: width}
-    layer.project(f"{kind}{up} projection", x, f"{kind}{up}", (s.tokens, d), outs, s.weights)
-    layer.ops[f"{kind}{'SwiGLU' if gated else 'activation'}"] = _activated(
-        layer, s.tokens * width, outs, names["h"]
-    )
-    layer.quantise(names["quantise h"], names["h"], s.tokens, width, s.weights)
-    shape = (s.tokens, width)
-    layer.project(
-        f"{kind}down projection", names["h"], names["down"], shape, {names["f"]: d}, s.weights
-    )
+def _up_and_down(
+    layer: Layer,
+    x: str,
+    y: str,
+    kind: str,
+    sizes: tuple[int, int],
+    gated: bool,
+    dtype: str,
+    rows: int = 0,
+) -> None:
+    """Add the matmuls of a feed-forward from `x` to `y`, and what is between them.
 
-
-def _activated(layer: Layer, elements: int, reads: dict[str, int], y: str) -> Work:
-    """Return the elementwise part: SwiGLU, or without a gate a ReLU."""
-    half = layer.sizes.half
-    if len(reads) == 2:
-        gate, up = reads
-        return work.swiglu(elements, half, gate=gate, up=up, y=y)
-    return work.relu(elements, half, x=next(iter(reads)), y=y)
+    `sizes` are the columns of `x` and `y`, and those between.
+    """
+    s, (outer, width) = layer.sizes, sizes
+    rows, after = rows or s.tokens, "" if kind == EXPERTS else " projection"
+    up, g, u, h = "gate+up" if gated else "up", f"{kind}g", f"{kind}u", f"{kind}h"
+    outs = {g: width, u: width} if gated else {u: width}
+    layer.project(f"{kind}{up}{after}", x, f"{kind}{up}", outer, outs, dtype, rows)
+    if gated:
+        layer.ops[f"{kind}SwiGLU"] = work.swiglu(rows * width, s.half, gate=g, up=u, y=h)
+    else:
+        layer.ops[f"{kind}activation"] = work.relu(rows * width, s.half, x=u, y=h)
+    layer.quantise(f"{kind}quantise h", h, rows, width, dtype)
+    layer.project(f"{kind}down{after}", h, f"{kind}down", width, {y: outer}, dtype, rows)
 
 
 def _mixture(layer: Layer, x: str, experts: Experts, shared: bool) -> None:
@@ -74,7 +81,7 @@ def _mixture(layer: Layer, x: str, experts: Experts, shared: bool) -> None:
         dtype=half,
     )
     if experts.inner:
-        layer.project("way to experts", x, "to experts", (s.tokens, d), {"z": inner}, s.weights)
+        layer.project("way to experts", x, "to experts", d, {"z": inner}, s.weights)
         x = "z"
         layer.quantise("quantise z", x, s.tokens, inner, s.experts)
     routed = "f, routed" if shared else "f"
@@ -84,7 +91,7 @@ def _mixture(layer: Layer, x: str, experts: Experts, shared: bool) -> None:
     else:
         _parted(layer, x, experts, chosen, back)
     if experts.inner:
-        layer.project("way back", back, "from experts", (s.tokens, inner), {routed: d}, s.weights)
+        layer.project("way back", back, "from experts", inner, {routed: d}, s.weights)
     if shared:
         layer.add("sum of experts", routed, "shared f", to="f")
 
@@ -106,7 +113,13 @@ def _parted(layer: Layer, x: str, experts: Experts, chosen: Number, y: str) -> N
         vector_flops=pairs,  # its place: how many came before
         dtype=half,
     )
-    _three(layer, experts, moved, pairs)
+    sizes = (inner, split(experts.d_ff, s.expert_widths))
+    _up_and_down(layer, moved, "fp", EXPERTS, sizes, experts.gated, s.experts, pairs)
+    for op, job in layer.ops.items():
+        if op.startswith(EXPERTS):  # of each matrix, those that any token uses
+            used = {t: round(float(n) * _used(layer, experts)) for t, n in job.reads.items()}
+            reads = {t: used[t] if t[0] == "W" else n for t, n in job.reads.items()}
+            layer.ops[op] = replace(job, reads=reads, kind="", dims={})
     layer.ops["unpermute"] = Work(
         "unpermute",
         {"fp": nbytes(pairs * inner, half), "chosen": chosen},
@@ -116,47 +129,24 @@ def _parted(layer: Layer, x: str, experts: Experts, chosen: Number, y: str) -> N
     )
 
 
-def _read(layer: Layer, experts: Experts, k: int, n: int) -> int:
-    """Return the bytes of one matrix of all experts on this device that any token uses."""
+def _used(layer: Layer, experts: Experts) -> float:
+    """Return how many of the experts on this device any token uses."""
     s = layer.sizes
-    count = experts.count * experts.chosen_by(s.routed) / s.expert_groups
-    matrix = float(nbytes(k * n, s.experts)) + scales((k, n), s.experts, s.group)
-    return round(matrix * count)
-
-
-def _three(layer: Layer, experts: Experts, x: str, pairs: int) -> None:
-    """Add the matmuls of a gated expert, and what is between them."""
-    s, inner = layer.sizes, experts.inner or layer.sizes.model.d_model
-    width = split(experts.d_ff, s.expert_widths)
-    up = "gate+up" if experts.gated else "up"
-    outs = {"g": width, "u": width} if experts.gated else {"u": width}
-    for op, read, weight, k, made in (
-        (f"experts' {up}", x, up, inner, outs),
-        ("experts' down", "h", "down", width, {"fp": inner}),
-    ):
-        if weight == "down":
-            layer.ops["experts' SwiGLU" if experts.gated else "experts' activation"] = _activated(
-                layer, pairs * width, outs, "h"
-            )
-            layer.quantise("experts' quantise h", "h", pairs, width, s.experts)
-        layer.project(op, read, f"experts, {weight}", (pairs, k), made, s.experts)
-        job = layer.ops[op]
-        matrix = f"W experts, {weight}"
-        weights = _read(layer, experts, k, sum(made.values()))
-        reads = {name: size for name, size in job.reads.items() if name[0] != "W"}
-        reads[matrix] = weights
-        layer.ops[op] = replace(job, reads=reads, kind="", dims={})
+    return experts.count * experts.chosen_by(s.routed) / s.expert_groups
 
 
 def _grouped(layer: Layer, experts: Experts, x: str, y: str) -> Work:
     """Return the experts as the one kernel that was measured, which sorts rows and adds them up."""
     s, inner = layer.sizes, experts.inner or layer.sizes.model.d_model
-    job = s.grouped_kernel(experts)
-    matrices = 3 if experts.gated else 2
-    weights = matrices * _read(layer, experts, inner, split(experts.d_ff, s.expert_widths))
+    job, matrices = s.grouped_kernel(experts), 3 if experts.gated else 2
+    shape = (inner, split(experts.d_ff, s.expert_widths))
+    matrix = float(nbytes(shape[0] * shape[1], s.experts)) + scales(shape, s.experts, s.group)
     return replace(
         job,
-        reads={x: job.reads["x"], "W experts": weights},
+        reads={
+            x: job.reads["x"],
+            "W experts": round(matrices * matrix * _used(layer, experts)),
+        },
         writes={y: job.writes["y"]},
         matrix_flops=job.matrix_flops * matrices // 3,
     )

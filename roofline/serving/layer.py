@@ -66,15 +66,17 @@ class Layer:
         op: str,
         x: str,
         weight: str,
-        shape: tuple[int, int],
+        k: int,
         outs: Mapping[str, int],
-        dtype: str,
+        dtype: str = "",
+        rows: int = 0,
     ) -> None:
-        """Add a matmul with a matrix of weights whose columns are several tensors.
+        """Add a matmul of k columns of x with a matrix whose columns are several tensors.
 
-        `shape` is that of `x`: rows and columns.
+        Without a `dtype` it is one around attention, without `rows` each token has one.
         """
-        (rows, k), half = shape, self.sizes.half
+        rows, half = rows or self.sizes.tokens, self.sizes.half
+        dtype = dtype or self.sizes.projections
         name, read = self.handed(x)
         names = (name, f"W {weight}", "out")
         job = work.matmul(rows, sum(outs.values()), k, read, b=dtype, out=half, names=names)

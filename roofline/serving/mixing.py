@@ -28,8 +28,7 @@ def mix_tokens(layer: Layer, mixer: Mixer) -> None:
         job = Work("gate", reads, {mixed: passed}, vector_flops=4 * s.tokens * width, dtype=s.half)
         layer.ops["output gate"] = job
     layer.quantise(f"quantise {mixed}", mixed, s.tokens, width, s.projections)
-    shape = (s.tokens, width)
-    layer.project("output projection", mixed, "o", shape, {"a": s.model.d_model}, s.projections)
+    layer.project("output projection", mixed, "o", width, {"a": s.model.d_model})
 
 
 def _grouped_queries(layer: Layer, mixer: Mixer) -> int:
@@ -51,7 +50,7 @@ def _grouped_queries(layer: Layer, mixer: Mixer) -> int:
         others += mixer.kv_heads * value_dim
     if others:
         outs["gate"] = split(others, s.widths)
-    layer.project("QKV projection", "n1", "qkv", (s.tokens, d), outs, s.projections)
+    layer.project("QKV projection", "n1", "qkv", d, outs)
     layer.ops |= _turned(layer, queries, keys, values, head_dim, "v" if "v" in outs else "k")
     layer.ops |= _attention(layer, mixer, heads, kv_heads, (head_dim, value_dim))
     return split(heads * value_dim, further)
@@ -138,14 +137,12 @@ def _latent(layer: Layer, mixer: Mixer) -> int:
     if mixer.top:
         outs["index k"] = mixer.choosing_width + mixer.choosing // mixer.choosing_width
         asked["index q"] = mixer.choosing
-    layer.project(
-        "latent down projection", "n1", "down to latents", (s.tokens, d), outs, s.projections
-    )
+    layer.project("latent down projection", "n1", "down to latents", d, outs)
     ranks = latent.q_rank + kv_rank
     normed = work.rmsnorm(s.tokens, ranks, s.half, x="c", y="c, normed", tag=" latent")
     layer.ops["latent norms"] = normed
     x, rank = ("c, normed", latent.q_rank) if latent.q_rank else ("n1", d)
-    layer.project("query projection", x, "q", (s.tokens, rank), asked, s.projections)
+    layer.project("query projection", x, "q", rank, asked)
     turned = split(heads * rope, further)
     layer.ops |= _turned(layer, turned, rope, kv_rank, rope, "c, normed")
     if mixer.top:
@@ -160,9 +157,8 @@ def _latent(layer: Layer, mixer: Mixer) -> int:
     q, o, q_width, o_width, pairs = "q, absorbed", "o, latent", kv_rank + rope, kv_rank, rows * seen
     read = {"K cache": nbytes(s.sequences * seen * q_width, s.cache)}
     if s.prefill:
-        shape, up = (rows, kv_rank), {"k, v": split(heads * (nope + value_dim), further)}
-        op = "key and value projection"
-        layer.project(op, "c, normed", "up from latents", shape, up, s.projections)
+        up = {"k, v": split(heads * (nope + value_dim), further)}
+        layer.project("key and value projection", "c, normed", "up from latents", kv_rank, up)
         q, o, q_width, o_width, new = "q, turned", "o", nope + rope, value_dim, s.new
         pairs = s.sequences * mixer.pairs(seen)
         read = {"k, v": nbytes(rows * heads * (q_width + o_width), s.half)}
@@ -209,7 +205,7 @@ def _state(layer: Layer, mixer: Mixer) -> int:
     """Add a layer with a state, which each token reads and writes; return its result's columns."""
     s, d = layer.sizes, layer.sizes.model.d_model
     inner, columns = (split(n // d, s.widths) for n in (mixer.output, mixer.weights - mixer.output))
-    layer.project("in projection", "n1", "in", (s.tokens, d), {"u": columns}, s.projections)
+    layer.project("in projection", "n1", "in", d, {"u": columns})
     recent = 2 * mixer.recent
     held = {"convolution": recent, "state update": mixer.state_bytes - recent}
     flops = {"convolution": columns, "state update": mixer.flops // s.heads}

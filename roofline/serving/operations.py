@@ -23,7 +23,7 @@ HANDED_ON = ("x''", "next n1", "next n1, narrow")
 """The output of a layer, which the next one reads."""
 
 _LAST = ("final RMSNorm", "LM head")
-_ELSEWHERE = {"embedding", "RMSNorm 1", "quantise 1", "next RMSNorm 1", "next quantise 1", *_LAST}
+ELSEWHERE = {"embedding", "RMSNorm 1", "quantise 1", "next RMSNorm 1", "next quantise 1", *_LAST}
 """Operations between layers, which run where a strategy has them."""
 
 
@@ -74,7 +74,7 @@ def fused(sizes: Sizes) -> tuple[tuple[Job, ...], ...]:
                 if len(present) > 1:
                     job = work.fuse(*(ops[op] for op in present), keep=kernel.keep)
                 chosen.append(Job(present, launches, job))
-        rest = {*ops} - {op for job in chosen for op in job.ops} - _ELSEWHERE
+        rest = {*ops} - {op for job in chosen for op in job.ops} - ELSEWHERE
         chosen += [Job((op,), layers, ops[op]) for op in rest]
         order = {op: number for number, op in enumerate(ops)}
         kinds.append(tuple(sorted(chosen, key=lambda job: order[job.ops[0]])))

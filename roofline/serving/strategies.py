@@ -31,55 +31,43 @@ def _alone(*ops: str) -> tuple[Fused, ...]:
 
 _START = Fused(("embedding",), "once")
 _END = Fused(("LM head",), "once")
+_BETWEEN = (
+    Fused(("residual 2", "next RMSNorm 1", "next quantise 1"), "between", keep=("x''",)),
+    Fused(("residual 2", "final RMSNorm"), "once"),
+)
+_TILES = (
+    Fused(("QKV projection", "RoPE", "KV append")),
+    Fused(("P·V", "quantise o")),
+    Fused(("flash attention", "quantise o")),
+    Fused(("experts' gate+up", "experts' SwiGLU", "experts' quantise h")),
+    Fused(("gate+up projection", "SwiGLU", "quantise h")),
+)
 
 STRATEGIES: Mapping[str, tuple[Fused, ...]] = {
-    "none": (
-        _START,
-        *_alone("RMSNorm 1", "quantise 1", "QKV projection", "RoPE", "KV append"),
-        *_alone("Q·Kᵀ", "softmax", "P·V", "flash attention", "quantise o"),
-        *_alone("output projection", "residual 1", "RMSNorm 2", "quantise 2"),
-        *_alone("router", "top-k", "permute", "experts' gate+up", "experts' SwiGLU"),
-        *_alone("experts' quantise h", "experts' down", "unpermute"),
-        *_alone("gate+up projection", "SwiGLU", "quantise h", "down projection", "residual 2"),
-        Fused(("final RMSNorm",), "once"),
-        _END,
-    ),
+    "none": (_START, *_alone("RMSNorm 1", "quantise 1"), Fused(("final RMSNorm",), "once"), _END),
     "pointwise": (
         _START,
         Fused(("RMSNorm 1", "quantise 1"), "once"),
-        *_alone("QKV projection"),
         Fused(("RoPE", "KV append")),
-        *_alone("Q·Kᵀ", "softmax", "P·V", "flash attention", "quantise o", "output projection"),
         Fused(("residual 1", "RMSNorm 2", "quantise 2"), keep=("x'",)),
-        *_alone("router", "top-k", "permute", "experts' gate+up"),
         Fused(("experts' SwiGLU", "experts' quantise h")),
-        *_alone("experts' down", "unpermute", "gate+up projection"),
         Fused(("SwiGLU", "quantise h")),
-        *_alone("down projection"),
-        Fused(("residual 2", "next RMSNorm 1", "next quantise 1"), "between", keep=("x''",)),
-        Fused(("residual 2", "final RMSNorm"), "once"),
+        *_BETWEEN,
         _END,
     ),
     "epilogue": (
         _START,
         Fused(("RMSNorm 1", "quantise 1")),
-        Fused(("QKV projection", "RoPE", "KV append")),
-        *_alone("Q·Kᵀ", "softmax"),
-        Fused(("P·V", "quantise o")),
-        Fused(("flash attention", "quantise o")),
+        *_TILES,
         Fused(("output projection", "residual 1")),
         Fused(("RMSNorm 2", "quantise 2")),
-        *_alone("router", "top-k", "permute"),
-        Fused(("experts' gate+up", "experts' SwiGLU", "experts' quantise h")),
-        *_alone("experts' down"),
         Fused(("unpermute", "residual 2")),
-        Fused(("gate+up projection", "SwiGLU", "quantise h")),
         Fused(("down projection", "residual 2")),
         Fused(("final RMSNorm",), "once"),
         _END,
     ),
 }
-"""The kernels of each fusion strategy, in order.
+"""The kernels of each fusion strategy; an operation of a layer that none has runs alone.
 
 "none": each operation is a kernel, as in eager mode.
 
@@ -97,19 +85,9 @@ SPLIT: Mapping[str, tuple[Fused, ...]] = {
     "epilogue": (
         _START,
         Fused(("RMSNorm 1", "quantise 1"), "once"),
-        Fused(("QKV projection", "RoPE", "KV append")),
-        *_alone("Q·Kᵀ", "softmax"),
-        Fused(("P·V", "quantise o")),
-        Fused(("flash attention", "quantise o")),
-        *_alone("output projection"),
+        *_TILES,
         Fused(("residual 1", "RMSNorm 2", "quantise 2"), keep=("x'",)),
-        *_alone("router", "top-k", "permute"),
-        Fused(("experts' gate+up", "experts' SwiGLU", "experts' quantise h")),
-        *_alone("experts' down", "unpermute"),
-        Fused(("gate+up projection", "SwiGLU", "quantise h")),
-        *_alone("down projection"),
-        Fused(("residual 2", "next RMSNorm 1", "next quantise 1"), "between", keep=("x''",)),
-        Fused(("residual 2", "final RMSNorm"), "once"),
+        *_BETWEEN,
         _END,
     ),
 }

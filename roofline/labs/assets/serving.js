@@ -9,6 +9,7 @@
      servingTables.costs       {operation: FLOPs an element} beside those of model.js
      servingTables.stored      first letters of the tensors that stay in memory from step to step
      servingTables.handed      [tensor]: what a layer leaves to the next one
+     servingTables.elsewhere   [operation]: those between layers, which run where a strategy has them
      servingTables.models      {key: {name, layers, d_model, heads, kv_heads, head_dim, d_ff, vocabulary, experts: {count, active, d_ff} or null, …}}
      servingTables.strategies  {fusion: [{ops: [name], count: "once"|"layers"|"between", keep: [tensor]}]};
                          without a count "layers"
@@ -154,12 +155,13 @@ const serving = (() => {
       const n = sum(Object.values(outs));
       const { reads, matrix, dtype } = matmul(m, n, k, s.activations, { b: s.weights, names });
       const scaled = scales(s, k, n);
-      if (weight.startsWith("experts, ")) { // those that the tokens choose at random
+      if (scaled) reads[`W ${weight}, scales`] = scaled;
+      if (weight.startsWith("experts' ")) { // those that the tokens choose at random
         const { count, active } = experts;
         const used = count * (1 - (1 - active / count) ** rows);
-        reads[names[1]] = Math.round((reads[names[1]] + scaled) * used);
-      } else if (scaled) {
-        reads[`W ${weight}, scales`] = scaled;
+        for (const name of Object.keys(reads).filter((name) => name.startsWith("W "))) {
+          reads[name] = Math.round(reads[name] * used);
+        }
       }
       const writes = Object.fromEntries(Object.entries(outs).map(([y, width]) => [y, nbytes(m * width, half)]));
       ops[op] = work(op, reads, writes, { matrix, dtype });
@@ -212,11 +214,13 @@ const serving = (() => {
     add("residual 1", "x", "a", "x'");
     norm("RMSNorm 2", "x'", "n2", 2);
     quantise("quantise 2", "n2", d);
-    const forward = (gateUp, swiglu, quantised, down, x, kind, out, m) => {
-      project(gateUp, x, `${kind}gate+up`, d, { g: d_ff, u: d_ff }, m);
-      ops[swiglu] = elementwise(m * d_ff, { g: half, u: half }, { h: half }, cost("swiglu"), half);
-      quantise(quantised, "h", d_ff, m);
-      project(down, "h", `${kind}down`, d_ff, { [out]: d }, m);
+    const forward = (x, y, kind, m) => {
+      const after = kind === "experts' " ? "" : " projection";
+      const [g, u, h] = ["g", "u", "h"].map((name) => `${kind}${name}`);
+      project(`${kind}gate+up${after}`, x, `${kind}gate+up`, d, { [g]: d_ff, [u]: d_ff }, m);
+      ops[`${kind}SwiGLU`] = elementwise(m * d_ff, { [g]: half, [u]: half }, { [h]: half }, cost("swiglu"), half);
+      quantise(`${kind}quantise h`, h, d_ff, m);
+      project(`${kind}down${after}`, h, `${kind}down`, d_ff, { [y]: d }, m);
     };
     if (experts) {
       const { count, active } = experts;
@@ -230,12 +234,11 @@ const serving = (() => {
       const taken = { [`n2${narrow}`]: nbytes(rows * d, s.activations), chosen };
       const put = { [`n2, permuted${narrow}`]: nbytes(pairs * d, s.activations) };
       ops["permute"] = work("permute", taken, put, { vector: pairs, dtype: half });
-      const names = ["gate+up", "SwiGLU", "quantise h", "down"].map((op) => `experts' ${op}`);
-      forward(...names, "n2, permuted", "experts, ", "fp", pairs);
+      forward("n2, permuted", "fp", "experts' ", pairs);
       const back = { fp: nbytes(pairs * d, half), chosen };
       ops["unpermute"] = work("unpermute", back, { f: size(d) }, { vector: 2 * pairs * d, dtype: half });
     } else {
-      forward("gate+up projection", "SwiGLU", "quantise h", "down projection", "n2", "", "f", rows);
+      forward("n2", "f", "", rows);
     }
     add("residual 2", "x'", "f", "x''");
     norm("next RMSNorm 1", "x''", "next n1", 1);
@@ -244,9 +247,10 @@ const serving = (() => {
     const names = ["n", "W head", "logits"]; // of n, the last row of each sequence
     ops["LM head"] = matmul(s.batch, vocabulary, d, half, { names });
 
-    // The strategy's kernels: one whose first operation is missing is not there at all
+    // The strategy's kernels: one whose first operation is missing is not there at all, and an
+    // operation of a layer that none has runs alone
     const runs = { once: 1, layers, between: layers - 1 };
-    return ((s.chips > 1 && servingTables.split[s.fusion]) || servingTables.strategies[s.fusion])
+    const kernels = ((s.chips > 1 && servingTables.split[s.fusion]) || servingTables.strategies[s.fusion])
       .filter((kernel) => kernel.ops[0] in ops)
       .map(({ ops: all, count = "layers", keep }) => {
         const present = all.filter((op) => op in ops);
@@ -254,6 +258,11 @@ const serving = (() => {
         return { ...job, name: present.join(" + "), ops: present, count: runs[count] };
       })
       .filter((kernel) => kernel.count > 0);
+    const covered = new Set([...kernels.flatMap((kernel) => kernel.ops), ...servingTables.elsewhere]);
+    const order = Object.keys(ops);
+    const alone = order.filter((op) => !covered.has(op));
+    kernels.push(...alone.map((op) => ({ ...fuse([ops[op]]), name: op, ops: [op], count: layers })));
+    return kernels.sort((a, b) => order.indexOf(a.ops[0]) - order.indexOf(b.ops[0]));
   };
 
   // The most bytes of activations that are alive during one kernel
