@@ -1,8 +1,11 @@
 """Chips joined by links: topologies, and the time of collectives on them, counted by hand.
 
-A topology is a list of axes: those of a TPU slice's torus, the switch of a GPU host, and the slower
-network between slices or hosts. A collective over one or more axes has a number of steps, and a
-number of bytes on the busiest link; its time is ::
+A topology is a list of axes: those of a TPU slice's torus, the switch of a GPU host or of an NVLink
+domain, and the slower network between slices, hosts or domains: 256 GB200 are four domains of 64,
+with a card of 400 Gbit/s for each GPU. Chips without a published rate between hosts are refused.
+
+A collective over one or more axes has a number of steps, and a number of bytes on the busiest link;
+its time is ::
 
     latency + bytes / rate          (the α–β model)
 

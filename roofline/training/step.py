@@ -195,12 +195,7 @@ class TrainingStep(Facts):
         Attention runs in 16 bits. It has two matmuls forward and five backward, one of them the
         recomputed scores. A matrix unit wider than a head is filled only in part.
         """
-        return sum(self._matmuls) * self._waiting
-
-    @property
-    def _waiting(self) -> float:
-        """Time of a pipeline over that of stages that never wait."""
-        return (1 + self.bubble) * self.fullest if self.setting.size("pipeline") > 1 else 1.0
+        return sum(self._matmuls) * (1 + self.bubble) * self.fullest
 
     @cached_property
     def _matmuls(self) -> tuple[float, float]:
@@ -235,7 +230,7 @@ class TrainingStep(Facts):
             setting.group_tokens / setting.size("tensor", "pipeline") * setting.model.vocabulary
         )
         nbytes += 3 * logits * width("bf16") + _scaled_bytes(setting)
-        return nbytes / _memory_rate(setting.topology) * self._waiting
+        return nbytes / _memory_rate(setting.topology) * (1 + self.bubble) * self.fullest
 
     @cached_property
     def update(self) -> float:

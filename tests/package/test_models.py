@@ -16,7 +16,7 @@ import roofline_helpers as rh
 from roofline.configurations import model
 from roofline_helpers import RooflineError
 from roofline_helpers.models import Decoder, Local
-from roofline_helpers.models.layers import Mixer
+from roofline_helpers.models.layers import Experts, Mixer
 
 CATALOGUE = Path(rh.__file__).parent / "data" / "models.toml"
 DATA = tomllib.loads(CATALOGUE.read_text("utf-8"))
@@ -103,6 +103,8 @@ SMALL: dict[str, Any] = {
 def test_a_bad_decoder_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         Decoder(**{**SMALL, **change})
+    with pytest.raises(rh.BadValue, match=r"groups \(3\) must divide count \(8\)"):
+        Experts(8, 2, 16, groups=3)
 
 
 FILES = json.loads((Path(__file__).parents[1] / "data" / "configurations.json").read_text("utf-8"))

@@ -126,13 +126,14 @@ WIDTHS = "layers=32, d_model=4096, heads=32, kv_heads=8, head_dim=128, d_ff=1433
         (OURS.replace("model", "models"), "Nearest: 'model'"),
         (OURS.replace("fsdp", "fdsp"), "Nearest: 'fsdp'"),
         (OURS.replace("seq", "#").replace("mesh", "#"), "seq, mesh missing"),
+        (OURS + "imbalance = 0.5", "imbalance is the largest load over the mean"),
         (DECODE + 'phase = "training"', "phase 'training'"),
         (DECODE + 'cache = "fp7"', "fp7"),
         (OURS + f"widths = {{{WIDTHS}, experts = {{count=8, actives=2, d_ff=1}}}}", "'active'"),
         (OURS + f"widths = {{{WIDTHS}, experts = 8}}", "experts"),
         (OURS + "widths = {layers=32}", "d_model, heads"),
     ],
-    ids=("field", "axis", "missing", "phase", "type", "expert", "experts", "widths"),
+    ids=("field", "axis", "missing", "load", "phase", "type", "expert", "experts", "widths"),
 )
 def test_a_row_that_is_wrong_is_named_and_the_others_are_predicted(
     tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
