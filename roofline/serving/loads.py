@@ -373,6 +373,8 @@ def curve(
         raise BadType(
             f"{', '.join(sorted(counted))} of a step follow from the load: leave them out"
         )
+    if draft is None and (draft_tokens or acceptance):
+        raise BadValue("draft_tokens and acceptance are those of a draft: give its model")
     share = single("cached", cached, zero=True)
     if share >= 1:
         raise BadValue(f"cached must be a share of the inputs below 1, got {shown(cached)}")

@@ -26,7 +26,7 @@ from roofline.validation.steps import (
     published_decode,
     published_training,
 )
-from roofline_helpers.common.checks import BadValue, RooflineError, mapping, name_of
+from roofline_helpers.common.checks import BadValue, RooflineError, mapping, name_of, single
 from roofline_helpers.models import FLAGS, PARTS
 from roofline_helpers.models.decoder import WIDTHS
 
@@ -130,8 +130,10 @@ def _check(kind: str, row: Mapping[str, Any]) -> None:
         name_of(f"field of a {kind} step", name, ALLOWED[kind])
     missing = [name for name in NEEDED[kind] if name not in row]
     if missing:
+        other = "" if "seq" in row or kind != "training" else "; context is a decode step's, "
+        other += "concurrency a load's" if other else ""
         raise BadValue(
-            f"{', '.join(missing)} missing: a {kind} step needs {', '.join(NEEDED[kind])}"
+            f"{', '.join(missing)} missing: a {kind} step needs {', '.join(NEEDED[kind])}{other}"
         )
     if "widths" in row:
         _check_widths(row["widths"])
@@ -171,6 +173,8 @@ def _load(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _line(row: str, bound: float | None, own: Range, step: Any, measured: Any) -> dict[str, Any]:
     """Return the columns of one prediction."""
+    if measured is not None:
+        measured = single("what was measured", measured)
     return {
         "row": row,
         "bound s": bound,

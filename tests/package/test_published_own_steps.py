@@ -132,13 +132,22 @@ WIDTHS = "layers=32, d_model=4096, heads=32, kv_heads=8, head_dim=128, d_ff=1433
         (OURS + f"widths = {{{WIDTHS}, experts = {{count=8, actives=2, d_ff=1}}}}", "'active'"),
         (OURS + f"widths = {{{WIDTHS}, experts = 8}}", "experts"),
         (OURS + "widths = {layers=32}", "d_model, heads"),
+        (LOAD.replace("0.012", "-1"), "what was measured"),
+        (LOAD + "acceptance = 0.8", "give its model"),
     ],
-    ids=("field", "axis", "missing", "load", "phase", "type", "expert", "experts", "widths"),
+    ids=(
+        *("field", "axis", "missing", "load", "phase", "type", "expert", "experts", "widths"),
+        *("measured", "draft"),
+    ),
 )
 def test_a_row_that_is_wrong_is_named_and_the_others_are_predicted(
     tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = file(tmp_path, OURS + text.replace('"ours"', '"bad"').replace('"decode"', '"bad"'))
+    path = file(
+        tmp_path,
+        OURS
+        + text.replace('"ours"', '"bad"').replace('"decode"', '"bad"').replace('"served"', '"bad"'),
+    )
     predicted = validation.predict(path)
     assert predicted.loc["ours", "predicted s"] > predicted.loc["ours", "bound s"] > 0
     assert said in predicted.loc["bad", "refused"]
