@@ -25,7 +25,8 @@ def load(name: str) -> dict[str, Any]:
     "residency" has the bytes that cross HBM in compiled attention by chip and length: plain JAX,
     [4, 32, length, 64] in bf16, for one device of each TPU. "decode-layers" has steps of the last
     rung of `examples/llama_decode` with 4 and 12 layers, other widths and contexts ("rows"), its
-    kernels' seconds and hardware counters, and other ways to cut them ("tuned"), on an H100.
+    kernels' seconds and hardware counters, and other ways to cut them ("tuned"), on an H100;
+    "decode-layers-h200" has these "rows" and the whole step on an H200.
     "grouped" has the matmuls of two mixtures of experts on an H200, by mode, tokens and load: the
     rows of each expert ("sizes"), FLOPs, bytes and roof, and by way the seconds and the kernels.
 
