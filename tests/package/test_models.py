@@ -273,11 +273,13 @@ def test_kernels_have_the_weights_products_and_cache_of_the_layers(
     batch, context = 64, 10_000
     step = roofline.serving.step(decoder, "h200", batch=batch, context=context)
     assert step.memory.weights == pytest.approx(2 * decoder.parameters, rel=1e-3)
-    products = cached = 0.0
+    products, cached, moved = 0.0, 0.0, 0.0
     for kernel in step.kernels:
-        for tensor, nbytes in kernel.work.reads.items():
-            if tensor[0] in "KV":
+        for tensor, nbytes in (*kernel.work.reads.items(), *kernel.work.writes.items()):
+            if tensor[0] in "KV" and "new" not in tensor:
                 cached += kernel.launches * nbytes
+            if tensor[0] == "S":
+                moved += kernel.launches * nbytes
         if any(tensor[0] == "W" for tensor in kernel.work.reads):
             products += kernel.launches * kernel.work.matrix_flops
     head = decoder.vocabulary * decoder.d_model
@@ -288,6 +290,7 @@ def test_kernels_have_the_weights_products_and_cache_of_the_layers(
         return (mixer.cache_width - mixer.choosing_width) * mixer.seen(context) + chosen_from
 
     assert cached == 2 * batch * decoder.mixers(seen)
+    assert moved == 2 * batch * decoder.state_bytes
 
 
 def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
@@ -332,11 +335,6 @@ def test_states_are_read_and_written_and_a_whole_sequence_is_refused(tmp_path: P
     host, mesh = roofline.network.topology("h200", 8), {"tensor": 8}
     hybrid = read(tmp_path, FILES["Qwen3-Next-80B-A3B-Thinking"])
     step = roofline.serving.step(hybrid, host, mesh, batch=64, context=8192)
-    moved = 0.0
-    for kernel in step.kernels:
-        sizes = [*kernel.work.reads.items(), *kernel.work.writes.items()]
-        moved += kernel.launches * sum(n for name, n in sizes if name[0] == "S")
-    assert moved == pytest.approx(2 * 64 * hybrid.state_bytes / 8)
     copied = 24576 * 8192 * 64 / 8 * 4  # two key heads on eight devices
     assert step.memory.cache == pytest.approx(copied + 64 * hybrid.state_bytes / 8)
     with pytest.raises(rh.BadValue, match="gated delta rule"):

@@ -61,23 +61,14 @@ def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
 # --- several chips --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reached", [False, True])
-def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> None:
-    ceilings = "reached" if reached else "published"
-    for model, chip, chips in (
-        ("llama-3-8b", "h100", 1),
-        ("llama-3-8b", "h100", 2),
-        ("llama-3-70b", "v6e", 8),
-        ("llama-3-70b", "mi300x", 4),
-    ):
-        topology = roofline.network.topology(chip, chips, ceilings=ceilings)
-        options = {"batch": 64, "context": 1500}
-        shared = serving.step(model, chip, chips=chips, reached=reached, **options)
-        on_mesh = serving.step(model, topology, {"tensor": chips}, **options)
-        assert shared.comms == on_mesh.comms
-        assert shared.exchanges == on_mesh.exchanges
-        assert shared.memory == on_mesh.memory
-        assert shared.seconds == on_mesh.seconds
+@pytest.mark.parametrize("ceilings", roofline.network.CEILINGS)
+def test_chips_of_a_host_are_its_topology_split_by_tensor(ceilings: str) -> None:
+    topology, options = roofline.network.topology("mi300x", 4, ceilings=ceilings), {"batch": 64}
+    reached = ceilings == "reached"
+    chips = serving.step("llama-3-70b", "mi300x", chips=4, reached=reached, **options)
+    on_mesh = serving.step("llama-3-70b", topology, {"tensor": 4}, **options)
+    assert (chips.exchanges, chips.memory) == (on_mesh.exchanges, on_mesh.memory)
+    assert chips.seconds == on_mesh.seconds
 
 
 @pytest.mark.parametrize("fusion", STRATEGIES)
