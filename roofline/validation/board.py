@@ -71,7 +71,7 @@ def worst() -> tuple[PublishedStep | PublishedDecode, ...]:
     Examples
     --------
     >>> worst()[0].key
-    'b200-256-deepseek-v3-fp8'
+    'b200-8-qwen3-30b-fp8'
     """
     board = scoreboard(law=True)
     order = board.error.abs().sort_values(ascending=False).index
