@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import statistics
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -1944,6 +1945,28 @@ def test_mixtures_err_more_than_dense_models_and_to_the_fast_side() -> None:
     medians = [100 * board.error[mixed & here].median() for here in (gpu, ~gpu)]
     for median in medians:
         assert f"{-median:.0f}%" in prose("mixtures-of-experts")
+
+
+def test_what_a_training_step_takes_beyond_its_matmuls_is_mostly_its_other_kernels() -> None:
+    why = next(s.why for s in ladder.committed()["train-step"].steps if s.rung == "all kept")
+    gpus = network.topology("h200", 4, ceilings="reached")
+    plan = roofline.training.step(replace(LLAMA_3_8B, layers=8), gpus, {"fsdp": 4}, batch=16,
+                                  seq=2048, recompute="none")  # fmt: skip
+    bound = plan.least_seconds
+    products = sum(row.seconds for row in why.kernels if row.matrix_flops)
+    others = [row for row in why.kernels if not row.matrix_flops]
+    running = statistics.mean(device.kernels for device in why.devices)
+    assert why.wall / bound == pytest.approx(1.29, abs=0.005)
+    assert 1 < products / bound < 1.04
+    assert 0.6 < (running - products) / (why.wall - bound) < 2 / 3
+    assert 1.1 < 1 + sum(row.reachable or 0 for row in others) / bound < 1.12
+    for count, gain in (("h100", 0.025), ("h200", 0.013)):
+        text = (books.ROOT / f"examples/train_step/{count}-flags.json").read_text("utf-8")
+        took = {(r["name"], r["rung"]): statistics.median(r["seconds"])
+                for r in json.loads(text)["rows"]}  # fmt: skip
+        scans = [s for name, s in took if name == "none" and s != "all kept"]
+        best = max(1 - took[n, s] / took["none", s] for n, s in took if s in scans)
+        assert best == pytest.approx(gain, abs=0.001)
 
 
 def test_what_people_ask_is_answered_by_the_records() -> None:
