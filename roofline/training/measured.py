@@ -11,11 +11,12 @@ from roofline.training import mixture
 from roofline.training.setting import TrainingSetting
 from roofline_helpers import work
 from roofline_helpers.chips import Chip
+from roofline_helpers.common.checks import BadValue
 from roofline_helpers.measured.laws import law_of, least_times
 from roofline_helpers.measured.tables import count, group, summed_length
 from roofline_helpers.work import Work
 
-SAME_RATE = {"mxfp8": "fp8"}
+SAME_RATE = {"mxfp8": "fp8", "fp16": "bf16"}
 """Types without measured matmuls, each with the type that the matrix unit computes as fast. The
 times of fp8 have the passes that scale a matmul's input; `TrainingStep.elementwise` has what mxfp8
 does besides."""
@@ -105,6 +106,8 @@ def _per_flop_of_experts(setting: TrainingSetting) -> float:
     for named in ("fp8", "fp8 in blocks") if dtype == "fp8" else (dtype,):
         table = group("grouped_matmul", chip, named)
         here = table["local_experts"] == table["experts"]
+        if not here.any():
+            raise BadValue(f"no grouped matmuls in {named} were measured on {chip}: give law=False")
         table = {name: values[here] for name, values in table.items()}
         rows = np.minimum(table["tokens"] * table["top_k"] / table["experts"], MANY)
         apart = np.abs(np.log([rows, table["hidden"], table["inter"]]).T - wanted).sum(axis=1)

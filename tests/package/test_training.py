@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -408,9 +409,10 @@ def test_what_no_step_is_refused(asked: Any, error: type[Exception], words: str)
 
 
 def deepseek(chip: str = "b200", **options: Any) -> TrainingStep:
-    """On 32 GPUs, with their experts over all of them unless a mesh says otherwise."""
+    """On 32 GPUs, with their experts over all of them, unless a mesh says otherwise."""
     setting = {"mesh": {"expert": 32}, "batch": 512, "seq": 4096, "microbatches": 16, **options}
-    hosts = net.topology(chip, 32, ceilings="reached")
+    gpus = math.prod(setting["mesh"].values())
+    hosts = net.topology(chip, gpus, ceilings="reached")
     return training.step("deepseek-v3", hosts, recompute="none", **setting)
 
 
@@ -449,6 +451,8 @@ def test_the_busiest_experts_compute_and_receive_more() -> None:
     assert twice.exposed == approx(2 * even.exposed, rel=0.02)  # starts aren't longer
     with pytest.raises(rh.BadValue, match="over the mean"):
         deepseek(imbalance=0.5)
+    with pytest.raises(rh.BadValue, match="in int8 were measured on a100-80gb"):
+        _ = deepseek("a100-80gb", mesh={"expert": 8}, dtype="int8", law=True).compute
 
 
 @pytest.mark.parametrize("chip", ["b200", "gb200", "gb300"])
