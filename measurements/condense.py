@@ -34,9 +34,9 @@ CHIPS = {
 DTYPES = {"bfloat16": "bf16", "half": "fp16", "fp8_block": "fp8 in blocks", "sq": "int8"}
 DTYPES |= {"int8_wo": "int8 weights", "int4_wo": "int4 weights", "w4a16_mxfp4": "mxfp4 weights"}
 DTYPES |= {"w4a8_mxfp4_mxfp8": "mxfp4 weights, mxfp8"}
-ORDER = ["chip", "dtype", "op", "layout", "load", "head_dim", "experts", "local_experts", "top_k"]
-ORDER += ["hidden", "inter", "n", "k", "heads", "kv_heads", "batch", "kv_len", "gpus", "tokens"]
-ORDER += ["m", "bytes"]
+ORDER = ["chip", "dtype", "op", "mode", "layout", "load", "head_dim", "experts", "local_experts"]
+ORDER += ["top_k", "hidden", "inter", "n", "k", "heads", "kv_heads", "batch", "kv_len", "gpus"]
+ORDER += ["tokens", "m", "bytes"]
 
 
 def l2_bytes(on: str) -> float:
@@ -44,21 +44,27 @@ def l2_bytes(on: str) -> float:
     return chip(on).memory["l2"].capacity.value
 
 
-def read(folder: Path, table: str, said: dict[str, Any]) -> pd.DataFrame:
-    """Return all rows of one table, its chips under this package's names, times in seconds."""
+def read(
+    folder: Path, table: str, said: dict[str, Any], timed: str = "latency", unit: float = 1e-3
+) -> pd.DataFrame:
+    """Return all rows of one table, its chips under this package's names, times in seconds.
+
+    `timed` is the column of the times, `unit` its unit in seconds.
+    """
     frames = []
     for path in sorted(folder.glob(f"*.{table}.parquet")):
         chip, _, rest = path.name.split(".", 2)
         library = rest.removesuffix(f".{table}.parquet")
         frame = pd.read_parquet(path).assign(chip=CHIPS[chip], library=library.split("-")[0])
-        said.setdefault("versions", {}).setdefault(CHIPS[chip], []).append(library)
+        versions = said.setdefault("versions", {}).setdefault(CHIPS[chip], [])
+        versions += [library] if library not in versions else []
         frames.append(frame.rename(columns={"kernel_source": "kernel"}))
     rows = pd.concat(frames, ignore_index=True)
     said["rows"] = said.get("rows", 0) + len(rows)
     dropped = said.setdefault("dropped", {})
-    untimed = int((rows["latency"] <= 0).sum())
+    untimed = int((~(rows[timed] > 0)).sum())
     dropped["no positive time"] = dropped.get("no positive time", 0) + untimed
-    return rows[rows["latency"] > 0].assign(seconds=lambda r: r["latency"] * 1e-3)
+    return rows[rows[timed] > 0].assign(seconds=lambda r: r[timed] * unit)
 
 
 def drop(rows: pd.DataFrame, said: dict[str, Any], why: str, leave: pd.Series) -> pd.DataFrame:
@@ -134,6 +140,25 @@ def uneven_experts(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
     return rows.dropna(subset=["layout", "load"]).rename(columns=named)
 
 
+DEEPEP = {
+    "low latency": ("wideep_deepep_ll_perf", "_avg_t_us"),
+    "throughput": ("wideep_deepep_normal_perf", "_transmit_us"),
+}
+"""Its modes: a copy of a token for each expert, or for each GPU. Each with a table and a column."""
+
+
+def expert_exchange(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
+    """Return DeepEP's exchanges among eight GPUs of a host (of a GB200, four), both ways."""
+    parts = []
+    for mode, (table, column) in DEEPEP.items():
+        for op in ("dispatch", "combine"):
+            part = read(folder, table, said, op + column, 1e-6)
+            parts.append(part.assign(op=op, mode=mode, dtype="fp8" if op == "dispatch" else "bf16"))
+    named = {"num_token": "tokens", "hidden_size": "hidden"}
+    named |= {"num_topk": "top_k", "num_experts": "experts"}
+    return pd.concat(parts, ignore_index=True).rename(columns=named)
+
+
 def collectives(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
     rows = read(folder, "nccl_perf", said)
     # message_size counts elements: half has two bytes each
@@ -164,6 +189,7 @@ FAMILIES = {
     "decode_mla": lambda folder, said: mla(folder, said, "generation"),
     "grouped_matmul": grouped,
     "uneven_experts": uneven_experts,
+    "expert_exchange": expert_exchange,
     "collective": collectives,
     "custom_all_reduce": custom_all_reduce,
     "quantise": quantise,

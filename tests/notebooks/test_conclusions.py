@@ -1832,6 +1832,24 @@ def test_experts_of_deepseek_are_wide_enough_inside_a_host_and_not_across() -> N
     assert sent > 4096 * 8 * 6 * width * 2048 / rh.chip("h200").peak("fp8").value
 
 
+def test_exchanges_of_experts_take_twice_what_links_need_or_a_fixed_cost() -> None:
+    table = rh.measured.table("expert_exchange")
+    for column, value in {"chip": "h200", "hidden": 7168, "experts": 256, "top_k": 8}.items():
+        table = table[table[column] == value]
+    took = table.set_index(["mode", "op", "tokens"]).seconds.to_dict()
+    copies = {"low latency": 8.0, "throughput": network.distinct(8, 8)}
+    nvlink = float(rh.chip("h200").links["nvlink"])
+    for mode, sent in copies.items():
+        for op, width in (("dispatch", 1), ("combine", 2)):
+            links = sent * 7 / 8 * 7168 * width * 1024 / nvlink
+            assert 1.8 < took[mode, op, 1024] / links < 2.2, (mode, op)
+    eight, single = (
+        sum(took["low latency", op, count] for op in ("dispatch", "combine")) for count in (8, 1)
+    )
+    assert eight == pytest.approx(27e-6, abs=1e-6)
+    assert single > 0.85 * eight
+
+
 def test_whole_experts_send_less_and_wait_for_the_busiest_while_tokens_are_few() -> None:
     cut, whole = 2 * 7 / 8, 2 * 7 / 8 * roofline.network.distinct(8, 8) / 8
     assert whole / cut == pytest.approx(2 / 3, abs=0.02)
