@@ -1944,11 +1944,11 @@ def test_a_served_mixture_is_predicted_between_two_engines() -> None:
 def test_kinds_of_predictions_of_mixtures() -> None:
     kinds = roofline.validation.kinds()["median error"]
     served, trained = (
-        [kinds[f"{what}, {kind}"] for kind in ("mixture of experts", "dense")]
+        [kinds[f"{what}, {kind}"] for kind in ("mixtures", "dense")]
         for what in ("time per token", "training")
     )
     assert served[0] < 1.6 * served[1]
-    assert trained[0] > 2.5 * trained[1]
+    assert trained[0] > max(0.25, 2 * trained[1])
     for error in served:
         assert f"{100 * error:.0f}%" in prose("mixtures-of-experts")
 
