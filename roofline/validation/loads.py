@@ -53,8 +53,8 @@ def points() -> pandas.DataFrame:
 
     Examples
     --------
-    >>> set(points().source)
-    {'InferenceX', 'aiconfigurator'}
+    >>> sorted(set(points().source))
+    ['InferenceX', 'aiconfigurator']
     """
     import pandas
 
