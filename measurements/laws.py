@@ -49,6 +49,8 @@ FEWEST = 200  # shapes: below that nothing is fitted
 BEGIN = np.log([3e-6, 0.7, 0.7, 2.0, 4e-10])
 LOWEST = np.log([1e-7, 0.01, 0.01, 1.0, 1e-14])
 HIGHEST = np.log([1e-3, 10.0, 10.0, 12.0, 1e-6])
+# Of mixtures: what passes activations on is a term of its own, so no share of the peak is above 1
+GROUPED = {"highest": np.log([1e-3, 1.0, 10.0, 12.0, 1e-6])}
 # Of collectives, which compute nothing, and whose middle sizes take longer than the sum of parts
 EXCHANGE = {
     "lowest": np.log([1e-7, 1.0, 0.01, 0.3, 1e-14]),
@@ -135,6 +137,9 @@ def judged(rows: pd.DataFrame, names: tuple[str, ...]) -> Law | None:
     family, on, dtype, _ = names
     exchange = family in COLLECTIVES.values()
     groups = rows.groupby("bytes" if exchange else WEIGHTS[family]).ngroup().to_numpy()
+    if family == "grouped_matmul":  # whole models, if there are enough
+        models = rows.groupby(["hidden", "experts", "top_k"]).ngroup().to_numpy()
+        groups = models if models.max() >= 4 else groups
     if (len(rows) < FEWEST and not exchange) or groups.max() < 4:
         return None
     try:
@@ -143,7 +148,9 @@ def judged(rows: pd.DataFrame, names: tuple[str, ...]) -> Law | None:
         return None
     seconds = rows["seconds"].to_numpy()
     out = np.random.default_rng(0).random(groups.max() + 1)[groups] < 0.3
-    logs = fit(x[:, ~out], seconds[~out], **(EXCHANGE if exchange else {}))
+    ends: dict[str, Any] = EXCHANGE if exchange else {}
+    ends = GROUPED if family == "grouped_matmul" else ends
+    logs = fit(x[:, ~out], seconds[~out], **ends)
     sizes = np.log(rows[["bytes", "gpus"] if exchange else SIZES[family]].to_numpy(dtype=float))
     _, near = cKDTree(sizes[~out]).query(sizes[out])
     return law_of(

@@ -38,7 +38,8 @@ class Law(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``time = start + ((t_compute / compute)^q + (t_memory / memory)^q + (step · k)^q)^(1/q)`` with
     t_compute and t_memory by the published peaks (`least_times`: all FLOPs over the matrix unit's),
-    q = `corner`, and k the length that one output is summed over. Of a collective, t_memory are the
+    q = `corner`, and k the length that one output is summed over. Of a grouped matmul, k are the
+    elements that the kernels around it pass on (`summed_length`). Of a collective, t_memory are the
     ring's bytes over the rate of a GPU's links, and k the other GPUs.
 
     Parameters

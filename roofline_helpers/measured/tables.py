@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roofline_helpers.common.checks import RooflineError, name_of
+from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.work import Work, flash_attention, grouped_matmul, latent_attention, matmul
 
 if TYPE_CHECKING:
@@ -46,16 +47,24 @@ TYPES = {
 
 
 def dtype_in_tables(job: Work) -> str:
-    """Return the tables' name of a kernel's type; raise NoData if they don't have it."""
-    if job.kind == "matmul" and job.dtype in ("bf16", "fp16"):
-        bits = job.dims["weight_bits"]
-        return {16: "bf16", 8: "int8 weights", 4: "int4 weights"}.get(int(bits), "bf16")
-    if job.dtype in ("bf16", "fp16") and job.dims.get("kv_bits") == 8:
-        return "bf16, fp8 cache"
-    named = {"fp16": "bf16", "mxfp8": "fp8 in blocks", "fp4": "nvfp4"}.get(job.dtype, job.dtype)
-    if named not in TYPES:
-        raise NoData(f"no measured kernels in {job.dtype}. Allowed: {'; '.join(TYPES)}")
-    return named
+    """Return the tables' name of a kernel's type; raise NoData if they don't have it.
+
+    In mxfp8 nothing was measured but experts with weights in mxfp4.
+    """
+    named = {"fp16": "bf16", "fp4": "nvfp4"}.get(job.dtype, job.dtype)
+    own = BITS[job.dtype]
+    bits = job.dims.get("weight_bits", job.dims.get("kv_bits", own))
+    if bits == own and named in TYPES:
+        return named
+    first = named if own == 16 else job.dtype
+    other = "weights" if "kv_bits" in job.dims else "cache"
+    for name, (a, b) in TYPES.items():
+        if (a, BITS[b]) == (first, bits) and other not in name:
+            return name
+    raise NoData(
+        f"no measured kernels in {job.dtype} with weights or a cache of {bits:g} bits. "
+        f"Allowed: {'; '.join(TYPES)}"
+    )
 
 
 def count(family: str, rows: Any, dtype: str) -> Work:
@@ -82,8 +91,17 @@ def count(family: str, rows: Any, dtype: str) -> Work:
 
 
 def summed_length(job: Work) -> Any:
-    """Return the length that one output of a kernel is summed over, in elements."""
-    named = {"matmul": "k", "grouped_matmul": "hidden"}.get(job.kind, "kv_len")
+    """Return the length that one output of a kernel is summed over, in elements.
+
+    Of a grouped matmul, the elements that kernels around it pass on: every token is quantised or
+    copied, and collected at the end, wherever its experts are; a pair's row is sorted by expert,
+    and its inner rows go to the activation and back.
+    """
+    if job.kind == "grouped_matmul":
+        d = {name: np.asarray(size, dtype=float) for name, size in job.dims.items()}
+        pairs = np.maximum(1, d["tokens"] * d["top_k"] * d["local_experts"] / d["experts"])
+        return 2 * d["tokens"] * d["hidden"] + pairs * (d["hidden"] + 2 * d["inter"])
+    named = "k" if job.kind == "matmul" else "kv_len"
     return np.asarray(job.dims.get(named, 0), dtype=float)
 
 
@@ -131,6 +149,8 @@ def _seconds(steps: Any) -> Any:
 
 def table(family: str) -> pd.DataFrame:
     """Return the measured kernels of a family, one row per shape.
+
+    The experts of `grouped_matmul` have equal loads, and `inter` is what a GPU has of their width.
 
     vLLM's matmuls in bf16 and fp8 are left out, since its benchmark's weights are unset or all the
     same; and those in nvfp4 with weights that the L2 holds, which were timed warm.

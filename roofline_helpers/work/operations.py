@@ -369,6 +369,9 @@ def grouped_matmul(
     weights : str or data type, optional
         Type of the experts' weights, where it isn't `dtype`.
 
+    Where an exchange brings a device only the pairs of its experts, its law counts too much for the
+    other tokens: give the pairs as `tokens`, its experts as `experts`, and a `top_k` of 1.
+
     Raises
     ------
     BadValue
@@ -403,7 +406,7 @@ def grouped_matmul(
         vector_flops=2 * pairs * s["inter"],
         dtype=dtype,
         kind="grouped_matmul",
-        dims=s,
+        dims={**s, "weight_bits": BITS[dtype_of(dtype if weights is None else weights)]},
     )
 
 

@@ -1437,6 +1437,7 @@ def test_narrow_weights_gain_up_to_the_roof_s_rows_and_then_cost() -> None:
         assert 0.95 < (seconds[after] / seconds[filled]).median() < 1.01
     grouped = rh.measured.table("grouped_matmul").query(
         "chip == 'h100' and dtype == 'int4 weights' and local_experts == 384 and tokens == 48"
+        " and inter == 2048"
     )
     least = 2 * 384 * 3 * 7168 * 2048 / rh.chip("h100").roofline().bandwidth
     assert 0.3 < grouped["seconds"].item() / least < 1 / 3
@@ -1935,8 +1936,8 @@ def test_a_served_mixture_is_predicted_between_two_engines() -> None:
             law=True,
         )
         predicted = 1e3 * step.seconds
-        assert row["sglang 0.5.9"] < predicted < 1.16 * row["sglang 0.5.9"]
-        assert 0.815 * row["trtllm"] < predicted < 1.02 * row["trtllm"]
+        assert row["sglang 0.5.9"] < predicted < 1.14 * row["sglang 0.5.9"]
+        assert 0.79 * row["trtllm"] < predicted < 1.02 * row["trtllm"]
     few = table.loc[4]
     assert few["trtllm"] / few["sglang 0.5.9"] == pytest.approx(4 / 3, abs=0.02)
 

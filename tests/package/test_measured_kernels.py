@@ -71,6 +71,61 @@ def test_the_roof_is_no_bound_where_the_cache_holds_the_operands() -> None:
     assert faster[~held].mean() < 0.05
 
 
+@pytest.mark.parametrize(
+    ("chip", "dtype", "most"),
+    [
+        ("h100", "fp8 in blocks", 0.07),
+        ("b200", "bf16", 0.1),
+        ("b200", "fp8 in blocks", 0.14),
+        ("b200", "nvfp4", 0.13),
+        ("b200", "mxfp4 weights", 0.1),
+        ("b200", "mxfp4 weights, mxfp8", 0.18),
+        ("h100", "mxfp4 weights", 0.18),
+    ],
+)
+def test_mixtures_that_were_left_out_err_little(chip: str, dtype: str, most: float) -> None:
+    """Whole models, if a type has five; their widths cut and their experts spread too."""
+    law = measured.law("grouped_matmul", chip, dtype)
+    assert law.law.median < most < law.nearest.median
+    assert law.compute <= 1
+    rows = next(rows for key, rows in groups("grouped_matmul") if key == (chip, dtype))
+    job = count("grouped_matmul", rows, dtype)
+    predicted = law.time(*least_times(job, rh.chip(chip)), summed_length(job))
+    off = predicted / rows["seconds"] - 1
+    assert np.median(np.abs(off)) < 0.19
+    for tokens in (off[rows["tokens"] <= 512], off[rows["tokens"] > 512]):
+        assert abs(np.median(tokens)) < 0.12
+
+
+def test_a_gpu_pays_for_the_tokens_whose_experts_are_elsewhere() -> None:
+    """Of twice the tokens and half the experts there are as many rows, and more time."""
+    half, quarter = (
+        rh.work.grouped_matmul(n * 2**14, 4096, 1536, 128, 8, "nvfp4", local_experts=128 // n)
+        for n in (2, 4)
+    )
+    law = measured.law("grouped_matmul", "b200", "nvfp4")
+    assert half.matrix_flops == quarter.matrix_flops
+    assert law.seconds(quarter) > 1.05 * law.seconds(half)
+    assert summed_length(quarter) - summed_length(half) == 2 * 2 * 2**14 * 4096
+
+
+@pytest.mark.parametrize(
+    ("types", "named"),
+    [
+        (("bf16", "mxfp4"), "mxfp4 weights"),
+        (("mxfp8", "mxfp4"), "mxfp4 weights, mxfp8"),
+        (("bf16", "int4"), "int4 weights"),
+        (("fp8 in blocks", "fp8 in blocks"), "fp8 in blocks"),
+        (("nvfp4", None), "nvfp4"),
+    ],
+)
+def test_experts_have_the_law_of_both_types(types: tuple, named: str) -> None:
+    job = rh.work.grouped_matmul(64, 2880, 2880, 128, 4, types[0], weights=types[1])
+    law = measured.laws.law_of(job, "b200")
+    assert law is not None
+    assert law.dtype == named
+
+
 def test_typical_orders_its_answers() -> None:
     good = rh.typical(MATMUL, "h200")
     assert good.count >= 20
@@ -138,6 +193,16 @@ def test_typical_of_a_short_kernel_is_its_own_record_and_between_two_sizes(chip:
             ["no measured", "at least 20"],
         ),
         (lambda: measured.table("matmull"), rh.UnknownName, ["Nearest: 'matmul'"]),
+        (
+            lambda: rh.typical(rh.work.matmul(64, 64, 64, "mxfp8"), "b200"),
+            NoData,
+            ["mxfp8", "8.25"],
+        ),
+        (
+            lambda: rh.typical(rh.work.matmul(64, 64, 64, "fp8", b="int4"), "h100"),
+            NoData,
+            ["fp8", "4 bits", "mxfp4 weights"],
+        ),
         (lambda: rh.typical(rh.work.relu(10**6), "h100"), NoData, ["'relu'", "gelu", "softmax"]),
         (lambda: rh.typical(rh.work.gelu(10**6), "b200"), NoData, ["B200", "h100, h200"]),
         (lambda: rh.typical(rh.work.gelu(10**6, "fp16"), "h100"), NoData, ["fp16"]),

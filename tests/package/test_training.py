@@ -510,7 +510,7 @@ def test_grouped_matmuls_reach_half_of_a_dense_one_s_rate_on_gpus() -> None:
     many = grouped_on_one_gpu().query("rows >= 512").groupby("chip").rate.median()
     dense = {chip: rh.measured.law("matmul", chip, "bf16").compute for chip in many.index}
     shares = [many[c] / n / rh.chip(c).peak("bf16", "matrix").value for c, n in dense.items()]
-    assert np.quantile(shares, [0, 0.5, 1]) == approx([0.33, GROUPED, 0.94], abs=0.005)
+    assert np.quantile(shares, [0, 0.5, 1]) == approx([0.40, GROUPED, 0.73], abs=0.005)
     small, large = (mixtral(tile=tile, ceilings="reached") for tile in (512, 1024))
     rate = 256 * matrix_rate(small.setting.topology, "bf16")
     padding = large.routing_flops - small.routing_flops
