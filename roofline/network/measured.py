@@ -21,6 +21,8 @@ MOST_DEVICES = 8
 """The most GPUs of one host among which collectives were measured."""
 SAME_GPU = {"gb300": "b300"}
 """Chips without measured kernels, each with the chip whose laws predict its whole steps."""
+HOST = {"gb200": 4}
+"""GPUs among which DeepEP was timed, where they aren't eight."""
 COLLECTIVES = {
     "all-gather": "all_gather",
     "reduce-scatter": "reduce_scatter",
@@ -55,6 +57,35 @@ def by_law(collective: Collective, chip: Chip) -> Collective:
         return replace(phase, latency=latency, transfer=transfer)
 
     return replace(collective, phases=tuple(map(phase_by_law, collective.phases)))
+
+
+def expert_exchange(
+    op: str, chip: Chip, devices: int, tokens: float, hidden: int, experts: int, top_k: int
+) -> float | None:
+    """Return the seconds of DeepEP's "dispatch" in fp8 or "combine" in bf16 among a host's GPUs.
+
+    `tokens` are those of one GPU, each for `top_k` of the experts. Between measured numbers of them
+    the time is interpolated, and the faster mode counts. None for what wasn't measured.
+
+    Examples
+    --------
+    >>> took = expert_exchange("combine", chip_of("h200"), 8, 100, 7168, 256, 8)
+    >>> f"{took * 1e6:.0f} µs"
+    '55 µs'
+    """
+    key = SAME_GPU.get(chip.key, chip.key)
+    rows = group("expert_exchange", key, "fp8" if op == "dispatch" else "bf16")
+    asked = {"op": op, "hidden": hidden, "experts": experts, "top_k": top_k}
+    same = np.logical_and.reduce([rows[name] == value for name, value in asked.items()])
+    times = []
+    for mode in ("low latency", "throughput"):
+        here = same & (rows["mode"] == mode)
+        known = rows["tokens"][here]
+        if devices == HOST.get(key, 8) and len(known) and known.min() <= tokens <= known.max():
+            order = np.argsort(known)
+            curve = np.log(known[order]), np.log(rows["seconds"][here][order])
+            times.append(float(np.exp(np.interp(np.log(tokens), *curve))))
+    return min(times, default=None)
 
 
 def law_of_exchange(kind: str, chip: Chip) -> Law | None:

@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from roofline import network
 from roofline.network.collectives import Transfer
+from roofline.network.measured import expert_exchange
 from roofline.serving.setting import ROLES, ServingSetting
 from roofline_helpers.common.dtypes import width as dtype_width
 from roofline_helpers.models.layers import Experts
@@ -59,6 +61,12 @@ def _of_experts(s: ServingSetting, experts: Experts) -> Iterator[Transfer]:
         over = (*over, *(axis for role in ROLES[2:] for axis in s.mesh.get(role, ())))
     members = math.prod(axis.size for axis in over)
     moved = network.all_to_all(2 * routed * experts.active * members, over)
+    tokens, sizes = s.group_tokens / s.widths, (width, experts.count, experts.active)
+    ways = ("dispatch", "combine") if s.law and s.expert_groups == members else ()
+    took = [expert_exchange(op, s.chip, members, tokens, *sizes) for op in ways]
+    if took and None not in took:  # the mean of both
+        phase = replace(moved.phases[0], algorithm="DeepEP", transfer=0.0)
+        moved = replace(moved, phases=(replace(phase, latency=sum(filter(None, took)) / 2),))
     sent = routed * min(2.0, dtype_width(s.activations))
     least = network.collectives.copies(sent, experts.active, over)
     yield Transfer("expert", "tokens to experts and back", 2 * count, moved, least=least)

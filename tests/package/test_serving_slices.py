@@ -163,6 +163,24 @@ def test_a_mixture_takes_the_laws_of_its_kernels() -> None:
     assert not {"permute", "unpermute"} & {kernel.name for kernel in step.kernels}  # inside
 
 
+def test_experts_on_the_gpus_of_a_host_exchange_by_what_was_measured() -> None:
+    table = rh.measured.table("expert_exchange")
+    sizes = {"chip": "h200", "hidden": 7168, "experts": 256, "top_k": 8, "tokens": 128}
+    for name, value in sizes.items():
+        table = table[table[name] == value]
+    fastest = table.groupby("op", observed=True).seconds.min()
+    host = net.topology("h200", 8, ceilings="reached")
+    for mesh, batch in (({"expert": 8}, 8 * 128), ({"expert": 4, "tensor": 2}, 4 * 256)):
+        step = serving.step("deepseek-v3", host, mesh, batch=batch, law=True, expert_widths=1)
+        (sent,) = (transfer for transfer in step.exchanges if transfer.role == "expert")
+        assert sent.seconds == pytest.approx(58 * fastest.sum())
+    for alone in ({"law": False}, {"batch": 8 * 2**18}):
+        (sent,) = serving.step(
+            "deepseek-v3", host, {"expert": 8}, **{"law": True, "batch": 64, **alone}
+        ).exchanges
+        assert sent.collective.phases[0].algorithm != "DeepEP"
+
+
 def test_models_of_every_kind_can_be_served() -> None:
     host = net.topology("h200", 8)
     for model in models.catalogue().values():
