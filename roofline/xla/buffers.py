@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from roofline.xla import hlo
 from roofline.xla.hlo import Computation, Instruction, Module, Shape, Site
-from roofline.xla.metadata import SourceLine
+from roofline.xla.metadata import SourceLine, source_of
 from roofline.xla.roles import role_of
 from roofline_helpers.common.show import si
 
@@ -202,19 +202,28 @@ class _Lives:
         shapes = [instruction.shape.leaves[number] for _, instruction, number in arrays]
         shape = str(max(shapes, key=lambda shape: shape.padded_bytes))
         kind, writers = "temporary", []
-        for where, instruction, _ in arrays:
+        for where, instruction, number in arrays:
             if self.outside(where, instruction):
                 if instruction.opcode == "parameter":
                     name = instruction.op_name.replace("\\'", "'")
                     return Buffer(shape, size, "argument", name or f"number {instruction.literal}")
                 kind = "result"
-            views = instruction.opcode in _VIEWS or instruction.target in hlo.FREE_CALLS
-            if not views and not instruction.opcode.endswith("-done"):
+            opcode = instruction.opcode
+            views = opcode in _VIEWS or instruction.target in hlo.FREE_CALLS
+            if opcode.endswith("-start"):  # its result has its operands in it, too
+                operands = _before(instruction.shape, 1)
+                views = number == 1 if opcode == "copy-start" else number < operands
+            if not views and not opcode.endswith("-done"):
                 site = Site(self.program, self.program.computations[where], instruction)
                 role, source, _ = role_of(site, hlo.SPACES[self.platform])
+                while source is None and instruction.operands:  # of what is copied
+                    instruction = site.where.by_name[instruction.operands[0]]
+                    source = source_of(instruction.metadata, self.program.frames)
                 moves = role.startswith(("copy", "broadcast"))
                 writers.append((source is None, moves, role, source))
-        _, _, role, source = min(writers, key=lambda found: found[:2], default=(0, 0, "", None))
+        _, _, role, source = min(
+            writers, key=lambda found: found[:2], default=(0, 0, "unwritten", None)
+        )
         return Buffer(shape, size, "constant" if role == "constant" else kind, role, source)
 
 
