@@ -45,6 +45,8 @@ SIZES = {
     "grouped_matmul": ["tokens", "hidden", "inter", "experts", "local_experts", "top_k"],
 }
 SIZES |= {"decode_attention": SIZES["prefill_attention"], "decode_mla": SIZES["prefill_mla"]}
+WEIGHTS |= {op: ["hidden", "experts", "top_k"] for op in ("dispatch", "combine")}
+SIZES |= {op: ["tokens", "hidden", "top_k"] for op in ("dispatch", "combine")}
 FEWEST = 200  # shapes: below that nothing is fitted
 BEGIN = np.log([3e-6, 0.7, 0.7, 2.0, 4e-10])
 LOWEST = np.log([1e-7, 0.01, 0.01, 1.0, 1e-14])
@@ -66,6 +68,9 @@ COLLECTIVES = {
     "all_reduce": "all-reduce",
     "alltoall": "all-to-all",
 }
+# Of experts' exchanges for decode: every pair of a token and an expert is sent, in fp8 with a scale
+# for 128 elements and 16 bytes more, and back in bf16
+SENT = {"dispatch": (1 + 4 / 128, 16), "combine": (2.0, 0)}
 # GB/s of one of a v7x's two devices, by MB copied: tpu-recipes, microbenchmarks/ironwood/hbm/hbm.md
 COPIES = {
     2: 1379.3,
@@ -126,6 +131,11 @@ def inputs(rows: pd.DataFrame, family: str, on: str, dtype: str) -> Any:
         ]
         link = [way.phases[0].transfer for way in ways]
         return np.stack([np.zeros(len(rows)), link, rows["gpus"] - 1.0])
+    if family in SENT:
+        wired, zero, (each, more) = chip(on).links["nvlink"], np.zeros(len(rows)), SENT[family]
+        gpus = 4 if on == "gb200" else 8  # of a host
+        sent = rows["tokens"] * rows["top_k"] * (rows["hidden"] * each + more) * (1 - 1 / gpus)
+        return np.stack([zero, sent / (wired.count * wired.rate.value), zero])
     job = count(family, rows, dtype)
     zero = np.zeros(len(rows))
     first = least_times(job, chip(on))
@@ -135,8 +145,8 @@ def inputs(rows: pd.DataFrame, family: str, on: str, dtype: str) -> Any:
 def judged(rows: pd.DataFrame, names: tuple[str, ...]) -> Law | None:
     """Fit one law on 70% of the weights, judge it on the others."""
     family, on, dtype, _ = names
-    exchange = family in COLLECTIVES.values()
-    groups = rows.groupby("bytes" if exchange else WEIGHTS[family]).ngroup().to_numpy()
+    exchange = family in (*COLLECTIVES.values(), *SENT)
+    groups = rows.groupby(WEIGHTS.get(family, "bytes")).ngroup().to_numpy()
     if family == "grouped_matmul":  # whole models, if there are enough
         models = rows.groupby(["hidden", "experts", "top_k"]).ngroup().to_numpy()
         groups = models if models.max() >= 4 else groups
@@ -151,7 +161,7 @@ def judged(rows: pd.DataFrame, names: tuple[str, ...]) -> Law | None:
     ends: dict[str, Any] = EXCHANGE if exchange else {}
     ends = GROUPED if family == "grouped_matmul" else ends
     logs = fit(x[:, ~out], seconds[~out], **ends)
-    sizes = np.log(rows[["bytes", "gpus"] if exchange else SIZES[family]].to_numpy(dtype=float))
+    sizes = np.log(rows[SIZES.get(family, ["bytes", "gpus"])].to_numpy(dtype=float))
     _, near = cKDTree(sizes[~out]).query(sizes[out])
     return law_of(
         names,
@@ -221,7 +231,7 @@ def unseen(laws: list[Law], rows: dict[tuple[str, ...], pd.DataFrame]) -> list[L
 
 def measured(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield each family with the rows that its laws are fitted to."""
-    for family in WEIGHTS:
+    for family in [name for name in WEIGHTS if name not in SENT]:
         best = table(family).astype({"dtype": str, "chip": str}).assign(library=FASTEST)
         every = condense.FAMILIES[family](folder, {}) if family == "matmul" else best[:0]
         every["dtype"] = every["dtype"].replace(condense.DTYPES)
@@ -231,6 +241,9 @@ def measured(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     exchanged = exchanged[wired & (exchanged["dtype"] == "fp16")].assign(library=FASTEST)
     for op, family in COLLECTIVES.items():
         yield family, exchanged[exchanged["op"] == op]
+    sent = table("expert_exchange").query("mode == 'low latency'").assign(library=FASTEST)
+    for op in SENT:
+        yield op, sent[sent["op"] == op]
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from roofline.network.collectives import Collective, Phase
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import UnknownName
+from roofline_helpers.common.checks import BadValue, UnknownName, name_of
 from roofline_helpers.common.show import si
-from roofline_helpers.measured.laws import Law, laws_of
+from roofline_helpers.measured.laws import Law, law, laws_of
 from roofline_helpers.measured.tables import group
 
 Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
@@ -98,6 +98,53 @@ def exchange_seconds(law: Law, chip: Chip, link_bytes: float, devices: int) -> f
     """Return the law's seconds of a collective in which a device sends so many bytes."""
     link = chip.links["nvlink"]
     return float(law.time(0.0, link_bytes / (link.count * link.rate.value), devices - 1))
+
+
+def experts_seconds(op: str, pairs: float, hidden: int, chip: str | Chip, devices: int) -> float:
+    """Return the seconds of an exchange of experts by DeepEP's kernels for decode.
+
+    Parameters
+    ----------
+    op : {"dispatch", "combine"}
+        Tokens to their experts, in fp8 with a scale for 128 elements; or results back, in bf16.
+    pairs : float
+        Of a token of one device and an expert, each of which is sent.
+    hidden : int
+        Elements of a token.
+    chip : str or Chip
+        H100, H200, B200, B300, GB200; a GB300 takes the B300's.
+    devices : int
+        GPUs of one host: other numbers than were measured, 8 or a GB200's 4, take the same law.
+
+    Raises
+    ------
+    BadValue
+        More devices than one host has: rates over a network, or a domain of 72, weren't measured.
+    UnknownName
+        No such exchange, or none on this chip.
+
+    Source: `aiconfigurator-core` 0.12.0, `wideep_deepep_ll_perf`.
+
+    Examples
+    --------
+    >>> there, back = (
+    ...     experts_seconds(op, 64 * 8, 7168, "h200", 8) for op in ("dispatch", "combine")
+    ... )
+    >>> 2e-5 < there < back < 5e-5
+    True
+    """
+    known = chip_of(chip)
+    most = 4 if known.key.startswith("gb") else MOST_DEVICES
+    if not 1 < devices <= most:
+        raise BadValue(
+            f"an exchange of experts was measured in one host, of up to {most} {known.name}, "
+            f"not over {devices}: its rate beyond, by network or NVLink, is missing"
+        )
+    name_of("exchange of experts", op, ("dispatch", "combine"))
+    fitted = law(op, SAME_GPU.get(known.key, known.key), "fp8" if op == "dispatch" else "bf16")
+    width = hidden * (1 + 4 / 128) + 16 if op == "dispatch" else 2 * hidden
+    away = pairs * width * (devices - 1) / devices
+    return exchange_seconds(fitted, known, away, 1)
 
 
 def exchange_beside(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import roofline
 import roofline_helpers as rh
 from roofline.network.measured import by_law as by_law_of
+from roofline.network.measured import experts_seconds
 from roofline_helpers import measured
 from roofline_helpers.measured.laws import least_times
 from roofline_helpers.measured.tables import TYPES, NoData, count, summed_length
@@ -279,6 +280,24 @@ def test_collectives_take_what_their_law_says(kind: str, chip: str) -> None:
         assert np.median(off) < np.median(other)
     if chip in ("h100", "h200"):
         assert np.median(by_network / seconds) > 1.5
+
+
+@pytest.mark.parametrize("op", ["dispatch", "combine"])
+@pytest.mark.parametrize(("chip", "gpus"), [("h100", 8), ("h200", 8), ("b200", 8), ("gb200", 4)])
+def test_exchanges_of_experts_take_a_start_and_their_bytes(op: str, chip: str, gpus: int) -> None:
+    rows = measured.table("expert_exchange")
+    rows = rows[(rows["chip"] == chip) & (rows["op"] == op) & (rows["mode"] == "low latency")]
+    predicted = [
+        experts_seconds(op, row.tokens * row.top_k, row.hidden, chip, gpus)
+        for row in rows.itertuples()
+    ]
+    off = np.abs(np.array(predicted) / rows["seconds"] - 1)
+    (law,) = (law for law in measured.laws_of(op) if law.chip == chip)
+    assert np.median(off) < 0.17 > law.law.median
+    assert law.law.median < law.roof.median / 5
+    assert 0.4 < law.memory < 0.9
+    with pytest.raises(rh.RooflineError, match=f"up to {gpus} .* beyond"):
+        experts_seconds(op, 512, 7168, chip, 2 * gpus)
 
 
 def test_the_law_leaves_what_it_does_not_know() -> None:
