@@ -12,7 +12,7 @@ line of its `served.csv`.
 from roofline.validation.board import kinds, published_step, scoreboard, steps, worst
 from roofline.validation.exchanges import LARGE, collectives
 from roofline.validation.layers import layers
-from roofline.validation.loads import points, served
+from roofline.validation.loads import compare, points, served
 from roofline.validation.own_steps import predict
 from roofline.validation.service import answer, ranges
 from roofline.validation.steps import PublishedDecode, PublishedStep
@@ -27,6 +27,7 @@ __all__ = [
     "worst",
     "predict",
     "points",
+    "compare",
     "served",
     "kinds",
     "answer",

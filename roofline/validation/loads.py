@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -64,13 +64,7 @@ def points() -> pandas.DataFrame:
 
 @cache
 def served(every: int = 1) -> pandas.DataFrame:
-    """Return what is predicted of served points: one row a point and quantity of `QUANTITIES`.
-
-    "published" and "predicted" are seconds, or tokens per second; "bound" is the least time of a
-    token of one request at published ceilings; "rule of thumb" is the simple
-    estimate that a prediction has to beat: all weights at half of the memory's bandwidth for a
-    token, the prompt's FLOPs at half of the peak for the first. "apart" says whether other workers
-    read prompts. "refused" says why a point isn't predicted, or isn't judged.
+    """Return what is predicted of served points, as `compare` does.
 
     Parameters
     ----------
@@ -85,11 +79,39 @@ def served(every: int = 1) -> pandas.DataFrame:
     """
     import pandas
 
-    table = points()
+    engines = [group for _, group in _engines(points())]
+    return compare(pandas.concat(engines[:: whole("every", every)]))
+
+
+def compare(chosen: pandas.DataFrame) -> pandas.DataFrame:
+    """Return served points beside their predictions: one row a point and quantity of `QUANTITIES`.
+
+    "point" is its index in `points`. "published" and "predicted" are seconds, or tokens per second;
+    "bound" is the least time of a token of one request at published ceilings; "rule of thumb" is
+    the simple estimate that a prediction has to beat: all weights at half of the memory's bandwidth
+    for a token, the prompt's FLOPs at half of the peak for the first. "apart" says whether other
+    workers read prompts. "refused" says why a point isn't predicted, or isn't judged.
+
+    Parameters
+    ----------
+    chosen : DataFrame
+        Rows of `points`.
+
+    Examples
+    --------
+    >>> own = compare(points().head(2))
+    >>> list(own[own.quantity == "time per token"].point)
+    [0, 1]
+    """
+    import pandas
+
+    return pandas.DataFrame([row for _, group in _engines(chosen) for row in _predicted(group)])
+
+
+def _engines(points: pandas.DataFrame) -> Iterable[tuple[Any, pandas.DataFrame]]:
+    """Return an engine's points together: the same setting at several concurrencies."""
     measures = ("concurrency", "first_ms", "token_ms", "doubt")
-    engines = table.groupby([name for name in table if name not in measures], dropna=False)
-    taken = [group for at, (_, group) in enumerate(engines) if at % whole("every", every) == 0]
-    return pandas.DataFrame([row for group in taken for row in _predicted(group)])
+    return points.groupby([name for name in points if name not in measures], dropna=False)
 
 
 def _predicted(points: pandas.DataFrame) -> Iterator[dict[str, Any]]:
@@ -110,9 +132,9 @@ def _predicted(points: pandas.DataFrame) -> Iterator[dict[str, Any]]:
         least = bound(loads[0].worker.decode)
     except RooflineError as error:
         refused = str(error)
-    for at, (_, point) in enumerate(points.iterrows()):
+    for at, (index, point) in enumerate(points.iterrows()):
         why = refused if not isinstance(point.doubt, str) else point.doubt
-        own = {**row, "concurrency": int(point.concurrency), "refused": why}
+        own = {**row, "point": index, "concurrency": int(point.concurrency), "refused": why}
         for name, values in _compared(point, loads[at] if loads else None).items():
             published, predicted, rule = values
             unsaid = name == "first token" and point.source != "InferenceX"

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import matplotlib.pyplot as plt
+import pandas
 import pytest
 
 import page_board
@@ -897,53 +898,130 @@ def test_the_count_tells_apart_what_is_well_away_from_its_number_and_only_that()
     assert all(exposed[chip, 8192] == pytest.approx(1 / 18, abs=1e-3) for chip in shapes)
 
 
-def test_speculative_decoding_makes_a_token_in_less_than_the_least_time_of_a_step() -> None:
-    place = roofline.network.topology("v6e", "2x4")
-    large, small = (
-        roofline.serving.step(name, place, {"tensor": 8}, batch=64, context=1500)
-        for name in ("llama-3-70b", "llama-3-8b")
+def on_v6e(**asked: Any) -> roofline.serving.Load:
+    place = roofline.network.topology("v6e", "2x4", ceilings="reached")
+    usual = {"inputs": 1000, "outputs": 1000}
+    return roofline.serving.load("llama-3-70b", place, {"tensor": 8}, **{**usual, **asked})
+
+
+def test_users_that_do_not_fit_change_the_time_to_the_first_token_alone() -> None:
+    some, many = (on_v6e(concurrency=n) for n in (256, 512))
+    assert some.worker.most < 256
+    assert (many.time_per_token, many.rate) == (some.time_per_token, some.rate)
+    assert many.first_token - some.first_token == pytest.approx(256 / many.rate)
+    assert many.first_token > 400 * on_v6e(concurrency=192).first_token
+
+
+def test_chunks_shorten_pauses_and_small_ones_lengthen_the_mean() -> None:
+    whole, eighths, small = (
+        on_v6e(concurrency=32, inputs=8000, budget=budget) for budget in (8000, 1000, 250)
     )
-    ahead = roofline.serving.speculative(large, small, draft_tokens=3, acceptance=0.8)
-    assert ahead.time_per_token < large.least_seconds < ahead.seconds
+    pauses = [load.worker.prompt / load.worker.chunks for load in (whole, eighths)]
+    assert pauses[1] == pytest.approx(pauses[0] / 8, rel=0.1)
+    assert 1 < eighths.time_per_token / whole.time_per_token < 1.05
+    assert small.time_per_token / whole.time_per_token > 1.2
+    apart = on_v6e(concurrency=32, inputs=8000, readers=roofline.serving.Readers(1))
+    assert apart.time_per_token == apart.step_seconds < 0.7 * whole.time_per_token
+    assert apart.per_chip < 0.8 * whole.per_chip
 
 
-def test_latent_attention_with_whole_heads_is_compute_bound_in_decode_on_an_h200() -> None:
-    model = rh.models.model("deepseek-v3")
-    host = roofline.network.topology("h200", 8)
-    intensity = {}
-    for way in ("tensor", "expert"):
-        one = roofline.serving.step(model, host, {way: 8}, batch=256, context=1500, weights="int8")
-        (attention,) = (kernel for kernel in one.kernels if kernel.name == "latent attention")
-        intensity[way] = attention.work.intensity
-    (narrow,) = (k for k in one.but(cache="int8").kernels if k.name == "latent attention")
-    assert narrow.work.bytes < attention.work.bytes
-    assert narrow.total == attention.total  # no time is saved
-    # 2 (512 + 512 + 64) FLOPs of each head for a key of 576 elements, and 6 of softmax; queries and
-    # results are read and written once for all keys
-    for way, heads in (("tensor", 16), ("expert", 128)):
-        nbytes = 1152 + heads * (576 + 512) * 2 / 1500
-        assert intensity[way] == pytest.approx(heads * (2176 + 6) / nbytes)
-    ridges = {
-        (name, reached): rh.chip(name).roofline("bf16", reached=reached).ridge
-        for name in ("h200", "h100")
-        for reached in (False, True)
-    }
-    above = {key: intensity["expert"] > ridge for key, ridge in ridges.items()}
-    assert {key[0] for key, is_above in above.items() if is_above} == {"h200"}
-    assert above["h200", True]
-    assert above["h200", False]
-    assert intensity["tensor"] < min(ridges.values())
+@cache
+def served_points() -> pandas.DataFrame:
+    """Points that aren't doubtful, with the speed of a user and the tokens per second of a GPU."""
+    table = roofline.validation.points()
+    table = table[table.doubt.isna() & table.workers.notna()]
+    readers = table[["readers", "reader_tensor", "reader_data"]].fillna(0).prod(axis=1)
+    outputs = table.outputs * (1 - 0.1 * (table.source == "InferenceX"))
+    seconds = (table.first_ms + table.token_ms * (outputs - 1)) / 1e3
+    return table.assign(
+        apart=table.readers.notna(),
+        user=1e3 / table.token_ms,
+        type=table.weights.fillna(table.experts).fillna("bf16"),
+        per_gpu=table.concurrency
+        * outputs
+        / seconds
+        / (table.workers * table.tensor * table.data + readers),
+    )
 
 
-def test_few_sequences_want_heads_split_and_many_want_positions_and_replicas() -> None:
-    place = roofline.network.topology("v6e", "8x8", ceilings="reached")
-    found = {}
-    for batch in (1, 16, 512, 1024):
-        one = roofline.serving.step("llama-3-70b", place, batch=batch, context=1500)
-        found[batch] = (one.setting.size("data"), one.setting.size("tensor"))
-    assert found[1] == (1, 64)
-    assert found[16] == (2, 32)
-    assert all(found[many][0] > 2 and found[many][1] == 8 for many in (512, 1024))
+def gain(model: str, column: str, old: str, new: str) -> pandas.Series:
+    """Return times as fast per token, of pairs that differ in nothing else."""
+    table = served_points()
+    same = ["chip", "type", "engine", "inputs", "outputs", "tensor", "data", "concurrency"]
+    same.remove(column)
+    table = table[(table.model == model) & ~table.apart]
+    speed = table.pivot_table("user", index=same, columns=column)
+    return (speed[new] / speed[old]).dropna()
+
+
+def test_newer_chips_serve_faster_but_less_than_their_memory_is() -> None:
+    memory = {c: rh.chip(c).memory["hbm"].bandwidth.value for c in ("h100", "h200", "b200", "b300")}
+    for model, old, new in (
+        ("llama-3-70b", "h100", "h200"),
+        ("llama-3-70b", "h200", "b200"),
+        ("deepseek-v3", "h200", "b200"),
+    ):
+        assert 1.15 < gain(model, "chip", old, new).median() < 0.95 * memory[new] / memory[old]
+    assert memory["b300"] == memory["b200"]
+    assert gain("minimax-m2.5", "chip", "b200", "b300").median() == pytest.approx(1, abs=0.03)
+
+
+def test_half_of_served_points_are_near_but_gb200s_are_predicted_too_slow() -> None:
+    rows = roofline.validation.served(3)
+    rows = rows[rows.refused == ""]
+    kinds = roofline.validation.kinds()
+    for quantity in ("time per token", "tokens/s per chip"):
+        assert kinds["median error"][f"{quantity}, dense"] < 0.105
+        assert kinds["median error"][f"{quantity}, mixtures"] < 0.135
+    near = kinds[kinds.index.str.contains("token") & ~kinds.index.str.contains("apart|first")]
+    assert (near["with one factor per chip"] > 3 * near["median error"]).all()
+    rows = rows[(rows.quantity == "time per token") & rows.kind.str.startswith("mixture")]
+    token = rows[rows.chip == "gb200"].error
+    assert 0.25 < token.median() < 0.4
+    assert kinds["median error"]["first token, mixtures, prompts apart"] > 0.5
+
+
+def test_fp4_pays_on_few_gpus_and_for_mixtures_and_an_engine_s_months_as_much_as_a_chip() -> None:
+    by_size = gain("llama-3-70b", "type", "fp8", "nvfp4").groupby("tensor").median()
+    assert by_size.is_monotonic_decreasing
+    assert by_size[1] > 1.2
+    assert by_size[8] < 1
+    for mixture in ("deepseek-v3", "minimax-m2.5"):
+        assert gain(mixture, "type", "fp8 in blocks", "nvfp4").median() > by_size[1]
+    months = gain("deepseek-v3", "engine", "sglang", "sglang 0.5.9").median()
+    assert months > 1.1
+    assert months == pytest.approx(gain("llama-3-70b", "chip", "h100", "h200").median(), rel=0.05)
+
+
+def test_prompts_apart_pay_for_slow_tokens_in_fp8_and_a_domain_of_72_for_every_user() -> None:
+    table = served_points()
+    table = table[(table.model == "deepseek-v3") & (table.inputs == 8192)]
+    table = table[table.outputs == 1024]
+
+    def best(chip: str, dtype: str, apart: bool, speed: int) -> float:
+        own = table[(table.chip == chip) & (table.type == dtype) & (table.apart == apart)]
+        return float(own.per_gpu[own.user >= speed].max())
+
+    for chip, dtype in (("h200", "fp8 in blocks"), ("b200", "fp8 in blocks"), ("b200", "nvfp4")):
+        slow, fast = (
+            best(chip, dtype, True, speed) / best(chip, dtype, False, speed) for speed in (20, 45)
+        )
+        assert (slow > 1.4) == (dtype != "nvfp4")
+        assert slow > fast < 0.8
+    for dtype in ("fp8 in blocks", "nvfp4"):
+        own = table[table.engine.str.startswith("sglang 0.5.8") & table.apart]
+        own = own[own.type == dtype]
+        few, domain = (
+            own.loc[own.per_gpu[own.chip == chip].idxmax()] for chip in ("b200", "gb200")
+        )
+        assert domain.tensor * domain.data == 4 * few.tensor * few.data == 32
+        assert domain.user > 1.45 * few.user
+        assert domain.per_gpu > few.per_gpu
+        pair = roofline.validation.compare(
+            roofline.validation.points().loc[[few.name, domain.name]]
+        )
+        speed = 1 / pair[pair.quantity == "time per token"].set_index("point").predicted
+        assert speed[domain.name] < speed[few.name]  # the model has no skill here
 
 
 def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
