@@ -26,6 +26,9 @@ WIDTH = 100
 GROWTH = 1.1
 """From one concurrency to the next, where the largest that meets a target is looked for."""
 
+SAME = ("fp8", "fp8 in blocks", "mxfp8", "nvfp4", "int8")
+"""Types of weights that engines multiply by activations of the same type; others are widened."""
+
 TIMES = {"time per token": "time_per_token", "first token": "first_token"}
 
 _SECONDS = {"ms": 1e-3, "s": 1.0}
@@ -109,8 +112,8 @@ def service(
     rate : float, optional
         Byte/s of a chip between those, where the network's isn't known.
     **asked
-        As `serving.curve` takes them. Matmuls compute in the type of given `weights` where the chip
-        does and `activations` doesn't say otherwise.
+        As `serving.curve` takes them. Matmuls compute in the type of given `weights` if that is in
+        `SAME`, the chip can, and `activations` doesn't say otherwise.
 
     Raises
     ------
@@ -124,7 +127,7 @@ def service(
     """
     device = chip_of(chip)
     weights = asked.get("weights")
-    if weights and computed_as(weights) in device.matrix:
+    if weights in SAME and computed_as(weights) in device.matrix:
         asked.setdefault("activations", weights)
     place: tuple[Any, Any] = (device, None)
     count = whole("chips", chips)

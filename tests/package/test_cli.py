@@ -72,6 +72,12 @@ def test_a_service_is_answered_in_two_sentences_and_a_table(
     assert main([*SERVE, "--concurrency", "48", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     load = loads[47]
+    assert (load.worker.decode.setting.activations, load.worker.decode.setting.cache) == (
+        "fp8",
+        "bf16",
+    )
+    widened = validation.service.service(*SERVED, concurrency=[1], **{**SIZES, "weights": "int4"})
+    assert widened[0].worker.decode.setting.activations == "bf16"
     token = data["loads"][-1]["time per token"]
     assert token["best"] == load.time_per_token
     assert token["low"] < token["best"] < token["high"]

@@ -151,6 +151,17 @@ def test_narrow_weights_save_less_time_than_bytes(matrix: tuple[int, int]) -> No
     assert half > 0.9 * whole
 
 
+def test_narrow_weights_take_the_same_time_with_either_memory() -> None:
+    """An H100 reads at 0.7 of an H200's rate, and only bf16's kernel feels it."""
+    for m in (1, 4, 16, 64):
+        for way, low, high in (("bf16, cuBLAS", 1.37, 1.43), ("int8, XLA", 0.98, 1.04),
+                               ("int4 by channel, XLA", 0.95, 1.0)):  # fmt: skip
+            slow, fast = (took(f"{m}×28672×4096, {way}", "jax", chip) for chip in ("h100", "h200"))
+            assert low < slow / fast < high
+    whole, half = (took(f"4×28672×4096, {w}", "jax", "h100") for w in ("bf16, cuBLAS", "int8, XLA"))
+    assert 1 - half / whole == pytest.approx(0.37, abs=0.01)
+
+
 @pytest.mark.parametrize("tokens", [32768, 65536, 131072])
 def test_eight_programs_leave_the_memory_idle_and_splits_fill_it(tokens: int) -> None:
     name = f"decode attention 1×32×{tokens}×128 bf16, 8 KV heads, "
