@@ -1097,31 +1097,6 @@ def test_the_orders_tell_the_decode_step_s_story_at_batch_64() -> None:
     assert max(moved[3:]) < 0.5
 
 
-def test_the_last_rung_s_distance_from_its_roof_is_a_fixed_time_for_each_kernel() -> None:
-    rows = roofline.evidence.load("decode-layers-h200")["rows"]
-    took = {
-        (r["rung"], r["batch"], r["hidden"], r["tokens"], r["layers"]): statistics.median(
-            r["seconds"]
-        )
-        for r in rows
-    }
-    read = rh.measured.device_records()["h200"].streams["read"]
-    for batch, kernels in ((1, 8), (16, 7)):
-
-        def layer(hidden: int = 14336, rung: str = "narrow sums", batch: int = batch) -> float:
-            return (took[rung, batch, hidden, 2048, 12] - took[rung, batch, hidden, 2048, 4]) / 8
-
-        rate = 2 * 3 * 4096 * 14336 / (layer(28672) - layer())
-        moved = 2 * (4096 * (6144 + 4096 + 3 * 14336) + 2 * batch * 2048 * 8 * 128)
-        rest = layer() - moved / rate
-        assert rate > 0.98 * read
-        assert rest / kernels == pytest.approx(2.45e-6, rel=0.05)
-        above = took["narrow sums", batch, 14336, 2048, 32]
-        above -= roofline.evidence.decode()["roof"][str(batch)]["read"]
-        assert 0.9 < 32 * rest / above < 1
-    assert 0.25 < (layer(rung="not overlapped") - layer()) / rest < 0.5
-
-
 def test_quoted_triton_is_the_example_s() -> None:
     example = (books.ROOT / "examples/torch_chain.py").read_text("utf-8")
     _, *blocks = re.findall(r"```python\n(.*?)```", prose("pytorch"), re.DOTALL)

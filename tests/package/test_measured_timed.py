@@ -250,32 +250,48 @@ def test_each_order_s_waterfall_ends_at_its_clock() -> None:
             assert row["findings"][0]["seconds"] < 0.5 * total
 
 
-# --- layers of the decode step's last rung, on an H100 --------------------------------------------
+# --- layers of the decode step's last rung --------------------------------------------------------
+
+LAYERS = {"h100": "decode-layers", "h200": "decode-layers-h200"}
 
 
-def layer(batch: int, hidden: int = 14336, tokens: int = 2048, rung: str = "narrow sums") -> float:
+def layer(
+    chip: str, batch: int, hidden: int = 14336, tokens: int = 2048, rung: str = "narrow sums"
+) -> float:
     """Return the seconds of a layer: a step with 12 of them less one with 4, over 8."""
     took = {
         row["layers"]: statistics.median(row["seconds"])
-        for row in evidence.load("decode-layers")["rows"]
+        for row in evidence.load(LAYERS[chip])["rows"]
         if (row["batch"], row["hidden"], row["tokens"]) == (batch, hidden, tokens)
-        and (row["rung"], row["head"]) == (rung, "")
+        and (row["rung"], row.get("head", "")) == (rung, "")
     }
     return (took[12] - took[4]) / 8
 
 
-@pytest.mark.parametrize(("batch", "rest"), [(1, 16.3e-6), (16, 17.3e-6)])
-def test_a_layer_streams_at_the_memory_s_rate_and_takes_16_us_besides(
-    batch: int, rest: float
+@pytest.mark.parametrize(
+    ("chip", "batch", "rest"),
+    [("h100", 1, 16.3e-6), ("h100", 16, 17.3e-6), ("h200", 1, 20.2e-6), ("h200", 16, 16.6e-6)],
+)
+def test_a_layer_streams_at_the_memory_s_rate_and_takes_2_us_a_kernel_besides(
+    chip: str, batch: int, rest: float
 ) -> None:
     weights = 2 * 4096 * (6144 + 4096 + 3 * 14336)
     cache = 2 * 2 * batch * 2048 * 8 * 128
-    rate = 2 * 3 * 4096 * 14336 / (layer(batch, hidden=28672) - layer(batch))
-    assert rate > 0.95 * record.device_records()["h100"].streams["read"]
-    assert layer(batch) - (weights + cache) / rate == pytest.approx(rest, rel=0.01)
-    assert layer(batch, rung="not overlapped") > layer(batch) + 0.25 * rest
+    rate = 2 * 3 * 4096 * 14336 / (layer(chip, batch, hidden=28672) - layer(chip, batch))
+    assert rate > 0.95 * record.device_records()[chip].streams["read"]
+    assert layer(chip, batch) - (weights + cache) / rate == pytest.approx(rest, rel=0.01)
+    assert layer(chip, batch, rung="not overlapped") > layer(chip, batch) + 0.25 * rest
     if batch == 16:
-        assert layer(16) + cache / rate == pytest.approx(layer(16, tokens=4096), rel=0.002)
+        longer = layer(chip, 16, tokens=4096)
+        assert layer(chip, 16) + cache / rate == pytest.approx(longer, rel=0.003)
+
+
+def test_these_rests_are_nearly_all_that_an_h200_s_step_is_above_its_roof() -> None:
+    for row in evidence.load("decode-layers-h200")["rows"]:
+        if row["layers"] == 32:
+            roof = evidence.decode()["roof"][str(row["batch"])]["read"]
+            rest = {1: 20.2e-6, 16: 16.6e-6}[row["batch"]]
+            assert 0.9 < 32 * rest / (statistics.median(row["seconds"]) - roof) < 1
 
 
 def test_each_kernel_of_a_layer_reads_its_weights_once_and_no_cut_helps() -> None:
