@@ -1902,6 +1902,11 @@ def test_exchanges_of_experts_take_twice_what_links_need_or_a_fixed_cost() -> No
     )
     assert eight == pytest.approx(27e-6, abs=1e-6)
     assert single > 0.85 * eight
+    shares = {"dispatch": ("fp8", 0.55), "combine": ("bf16", 0.5)}
+    for op, (dtype, share) in shares.items():
+        law = rh.measured.law(op, "h200", dtype)
+        assert law.start == pytest.approx(10e-6, abs=0.5e-6)
+        assert (law.memory, law.law.median) == pytest.approx((share, 0.05), abs=0.01)
 
 
 def test_whole_experts_send_less_and_wait_for_the_busiest_while_tokens_are_few() -> None:
