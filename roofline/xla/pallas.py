@@ -254,9 +254,13 @@ def counted(jaxpr: ClosedJaxpr, platform: str = "tpu") -> tuple[PallasKernel, ..
 
 
 def foreign(jaxpr: ClosedJaxpr) -> str | None:
-    """Return the machine of a Pallas kernel that a TPU can't run; None without one."""
+    """Return the machine of Pallas kernels that a TPU can't run; None without any.
+
+    With TPU kernels beside them it is None too: in the gradient of a scan, the platform that
+    chooses between them is a value like any other.
+    """
     machines = {_machine(call, "tpu") for call, _ in _calls(jaxpr.jaxpr, {}, "tpu")}
-    return next(iter(sorted(machines - {"tpu"})), None)
+    return None if "tpu" in machines else next(iter(sorted(machines)), None)
 
 
 def requested(jaxpr: ClosedJaxpr) -> float | None:

@@ -13,7 +13,7 @@ from compiled_reports import needs
 from jax.experimental import pallas as pl
 from jax.sharding import NamedSharding, PartitionSpec
 
-from roofline import xla
+from roofline import kernels, xla
 from roofline.xla import targets
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 
@@ -84,6 +84,18 @@ def test_a_kernel_for_gpus_is_not_one_for_a_tpu() -> None:
         call = pl.pallas_call(lambda x, y: None, out_shape=spec(8, 8), compiler_params=params)
         with pytest.raises(BadValue, match=backend.replace("_", " ")):
             xla.analyze(call, spec(8, 8), chip="v6e")
+
+
+def test_the_gradient_of_a_scan_over_attention_is_for_a_tpu_too() -> None:
+    needs("v5e")
+
+    def layers(q: Any) -> Any:
+        turns = jax.lax.scan(lambda x, _: (kernels.attention(x, x, x), None), q, length=2)
+        return turns[0].astype("float32").sum()
+
+    report = xla.analyze(jax.grad(layers), spec(1, 2, 512, 128), chip="v5e")
+    matmul = 2 * 2 * 512 * 512 * 128
+    assert report.matrix_flops == 2 * (2 + 3 + 4) * matmul
 
 
 def test_what_is_evaluated_while_tracing_runs_here() -> None:
