@@ -95,7 +95,7 @@ def test_the_gradient_of_a_scan_over_attention_is_for_a_tpu_too() -> None:
 
     report = xla.analyze(jax.grad(layers), spec(1, 2, 512, 128), chip="v5e")
     matmul = 2 * 2 * 512 * 512 * 128
-    assert report.matrix_flops == 2 * (2 + 3 + 4) * matmul
+    assert report.matrix_flops == pytest.approx(2 * (2 + 3 + 4) * matmul, rel=0.003)
 
 
 def test_what_is_evaluated_while_tracing_runs_here() -> None:
