@@ -904,6 +904,16 @@ def on_v6e(**asked: Any) -> roofline.serving.Load:
     return roofline.serving.load("llama-3-70b", place, {"tensor": 8}, **{**usual, **asked})
 
 
+def test_of_64_sequences_all_reduces_take_longer_than_caches_for_latency() -> None:
+    step = on_v6e(concurrency=64).worker.decode.but(batch=64, context=1500)
+    (cached,) = (kernel for kernel in step.kernels if "attention" in kernel.name)
+    (summed,) = step.exchanges
+    assert cached.launches * cached.work.bytes > 10 * summed.count * 2 * summed.collective.nbytes
+    assert step.comms > cached.total
+    assert summed.collective.latency > 0.6 * summed.collective.seconds
+    assert step.seconds < 1.4 * step.but(batch=1).seconds
+
+
 def test_users_that_do_not_fit_change_the_time_to_the_first_token_alone() -> None:
     some, many = (on_v6e(concurrency=n) for n in (256, 512))
     assert some.worker.most < 256
@@ -978,7 +988,7 @@ def test_half_of_served_points_are_near_but_gb200s_are_predicted_too_slow() -> N
     rows = rows[(rows.quantity == "time per token") & rows.kind.str.startswith("mixture")]
     token = rows[rows.chip == "gb200"].error
     assert 0.25 < token.median() < 0.4
-    assert kinds["median error"]["first token, mixtures, prompts apart"] > 0.5
+    assert kinds["median error"]["first token, mixtures, prompts apart"] > 0.4
 
 
 def test_fp4_pays_on_few_gpus_and_for_mixtures_and_an_engine_s_months_as_much_as_a_chip() -> None:
