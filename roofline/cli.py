@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         add("--chip", help="a TPU that need not be here, or a slice of them such as v6e-8")
         add("--topology", help="layout of the chips, for instance 4x4x4")
         add("--turns", metavar="LOOP=N", action="append", default=[], help=TURNS)
-        add("--out", metavar="FILE", help="also write the record FILE.json, or explain's page")
+        add("--out", metavar="FILE", help="write FILE.json, of explain FILE.html or FILE.md too")
         if name == "analyze":
             add("--by", help="list groups of kernels: scope, function, line or role")
             continue
@@ -259,7 +259,7 @@ def _explain(options: argparse.Namespace) -> int:
     from roofline.diagnosis import display, explain
     from roofline_helpers.common.checks import BadValue
 
-    out, asked = _out(options.out, ".html", ".json"), _asked(options)
+    out, asked = _out(options.out, ".html", ".md", ".json"), _asked(options)
     call: tuple[Any, tuple[Any, ...], dict[str, Any]] = Path(options.program), (), {}
     if call[0].suffix == ".py" or ":" in options.program:
         call = load_call(options.program)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 if TYPE_CHECKING:
     from rich.table import Table
 
-WIDE = 200
+WIDE = 100
 """Columns of what is no terminal: a file, or another program."""
 
 GAP = 2
@@ -26,6 +27,10 @@ OPTIONAL = (
     *("vector MFLOP", "read MB", "written MB", "GB/s", "GFLOP/s", "FLOP/byte"),
 )
 """Columns that a narrow terminal may lack, the most important first."""
+
+
+class Heading(str):
+    """A line above what follows."""
 
 
 class Grid(NamedTuple):
@@ -43,6 +48,8 @@ def show(*parts: str | Grid, file: TextIO | None = None) -> None:
     width = None if sys.stdout.isatty() else WIDE
     console = Console(file=file, width=width, force_jupyter=False, highlight=False, markup=False)
     for part in parts:
+        if isinstance(part, Heading):
+            part = f"\n{part.upper()}"
         console.print(_drawn(part, console.width) if isinstance(part, Grid) else part)
 
 
@@ -51,6 +58,29 @@ def text_of(*parts: str | Grid) -> str:
     written = io.StringIO()
     show(*parts, file=written)
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+
+
+def markdown(*parts: str | Grid) -> str:
+    """Return what `show` prints as Markdown, for an issue or a forum: the first line is bold."""
+    first, *others = parts
+    lines = [f"**{_plain(str(first))}**"]
+    for part in others:
+        if not isinstance(part, Grid):
+            lines.append(f"\n### {part}\n" if isinstance(part, Heading) else _plain(part))
+        elif any(part.head):
+            sides = [":--", *(["--:"] if part.right else [":--"]) * (len(part.head) - 2), ":--"]
+            rows = [part.head, sides, *(map(_plain, row) for row in part.rows)]
+            lines += ["| " + " | ".join(row) + " |" for row in rows]
+        else:
+            for label, *told in part.rows:
+                text = " ".join(map(_plain, told)).replace("\n", "  \n   ")
+                lines.append(f"{label} {text}" if label[-1:] in ".-" else f"- {label}: {text}")
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    # what Markdown would take for a sign of its own
+    return re.sub(r"([\\`*_<|\[\]])", r"\\\1", text)
 
 
 def _drawn(grid: Grid, room: int) -> Table:

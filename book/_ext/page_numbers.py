@@ -59,7 +59,7 @@ def _front() -> dict[str, str]:
     h100 = rh.measured.device_records()["h100"]
     least = rh.chip("h100").roofline("bf16").time(fused)
 
-    told, _, _ = roofline.diagnosis.load_explanation(EXPLAINED).describe().partition("note: ")
+    told = roofline.diagnosis.load_explanation(EXPLAINED).describe()
 
     def measured(how: str, source: str) -> float:
         return h100.sample(f"chain {how} {rows}×{columns} bf16", source).seconds

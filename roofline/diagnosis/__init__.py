@@ -4,14 +4,14 @@
 
     import roofline
     why = roofline.explain(step, weights, batch)  # runs it here
-    why                                           # rows, waterfall, named causes
-    why.save("why.html")                          # one file to send on
+    why                                           # the answer, named causes, rows, waterfall
+    why.save("why.html")                          # one file to send on; .md for an issue
 
 One file per topic: `explain` (the call), `runner` (runs with and without the profiler), `trace` and
 `trace_steps` (the profiler's file), `program` (the compiled program as a graph), `rows` and
 `devices` (trace and program merged, under the `ceilings`), `modelled` (without a run), `findings`
 (causes), `doubts` (what speaks against a run), `explanation` (the result and its record), `ladder`
-(several versions of one job); `display`, `page` and `pictures` show it.
+(several versions of one job); `answer` says it in words, `display`, `page` and `pictures` show it.
 """
 
 from __future__ import annotations

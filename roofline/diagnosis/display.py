@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from roofline.diagnosis.answer import SEEN, answer, open_ended
 from roofline.diagnosis.devices import DeviceTime
 from roofline.diagnosis.findings.causes import Finding
 from roofline.diagnosis.rows import KERNEL, REST, TimedRow
 from roofline.network.measured import exchange_beside
-from roofline.terminal import Grid
+from roofline.terminal import Grid, Heading
 from roofline.xla.kernel import function_of, main_dtype
 from roofline_helpers.common.checks import BadValue, UnknownName
-from roofline_helpers.common.show import cell, shortened, si, significant
+from roofline_helpers.common.show import cell, si, significant
 from roofline_helpers.measured import NoData
 from roofline_helpers.measured.typical import NEAR, typical
 from roofline_helpers.work import matmul
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 SHOWN = 12
 """Rows that the text lists; the others are one line."""
 
+FIRST = 3
+"""Findings that come before the tables; the others come after them."""
+
 
 def title(why: Explanation) -> str:
     """Return the call that was explained, and its device."""
@@ -38,7 +42,7 @@ def headline(why: Explanation) -> str:
     """Return the time of a call, its spread, what to expect, and the least possible."""
     bound = "" if why.least is None else f"bound {si(why.least, 's')}"
     if why.origin == "modelled":
-        more = "at least " if _open_ended(why) else ""
+        more = "at least " if open_ended(why) else ""
         expected = why.expected or si(why.wall, "s")
         return f"nothing ran: expected {more}{expected} a call, {bound}"
     text = f"{si(why.wall, 's')} a call"
@@ -56,32 +60,9 @@ def headline(why: Explanation) -> str:
     return f"{text}, {bound}" if bound else text
 
 
-def lead(why: Explanation) -> str:
-    """Return the largest loss, whether a cause explains it or not; empty if there is none."""
-    if why.withheld:
-        return f"no diagnosis: {why.withheld}"
-    first = why.findings[0] if why.findings else None
-    if why.origin == "measured" and why.unexplained > max(
-        first.seconds if first else 0, why.wall / 20
-    ):
-        return f"largest loss: {si(why.unexplained, 's')} that no row explains"
-    if first is None:
-        return ""
-    where = f" ({first.source})" if first.source else ""
-    return (
-        f"{'largest loss' if first.seconds else 'longest'}: {first.title}{where}: {first.evidence}"
-    )
-
-
-def heads(why: Explanation) -> list[str]:
-    """Return the lines that come first: what is withheld before all else."""
-    lines = [headline(why), lead(why)]
-    return [line for line in (lines[::-1] if why.withheld else lines) if line]
-
-
 def facts(why: Explanation) -> list[tuple[str, str]]:
-    """Return further facts about the run: label and text."""
-    lines = []
+    """Return what was measured or counted: label and text."""
+    lines = [("time", headline(why))]
     if why.traced and why.origin == "measured":
         rows = f"{si(why.covered, 's')} together, {_relative_to(why.covered, why.wall)} the call"
         traced = statistics.median(why.traced)
@@ -130,14 +111,8 @@ def _relative_to(seconds: float, wall: float) -> str:
 
 def _share(why: Explanation, seconds: float) -> str | None:
     """Return the share of the call; None if it is withheld, or the call may take any time."""
-    unknown = why.withheld or _open_ended(why)
+    unknown = why.withheld or open_ended(why)
     return None if unknown else f"{100 * seconds / why.wall:.1f}%"
-
-
-def _open_ended(why: Explanation) -> bool:
-    """Return whether nothing ran, and some kernel's time can't be told."""
-    kernels = [row.kernel for row in why.rows]
-    return why.origin == "modelled" and any(k.untimed or k.loop or k.host_bytes for k in kernels)
 
 
 def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
@@ -222,8 +197,17 @@ def _function_cells(why: Explanation, name: str, rows: list[TimedRow]) -> dict[s
         "lost ms": math.fsum(row.lost for row in roofed) * 1e3 if roofed else None,
         "backward ms": back * 1e3 or None,
         "launches": round(launches, 2) or None,
+        "causes": ", ".join(_causes(why, rows)) or None,
         "line": max(rows, key=lambda row: row.seconds).source,
     }
+
+
+def _causes(why: Explanation, rows: Sequence[TimedRow]) -> Iterator[str]:
+    """Yield the numbers of the named causes that some rows show."""
+    names = {row.name for row in rows}
+    for number, finding in enumerate(changes(why), 1):
+        if finding.named and names & {*finding.kernels}:
+            yield str(number)
 
 
 def function_table(why: Explanation) -> pandas.DataFrame:
@@ -281,35 +265,54 @@ def _by_cause(why: Explanation) -> dict[str, float]:
     return sums
 
 
+def changes(why: Explanation) -> list[Finding]:
+    """Return the findings, the largest loss first; what many kernels lose together comes last."""
+    return sorted(why.findings, key=lambda finding: finding.cause == "many-kernels")
+
+
+def caveats(why: Explanation) -> list[str]:
+    """Return what limits these numbers."""
+    if why.origin != "measured" or abs(why.unexplained) <= SEEN * why.wall:
+        return [*why.notes]
+    off = f"{abs(why.unexplained) / why.wall:.0%} {'less' if why.unexplained > 0 else 'more'}"
+    return [f"rows, timed with the profiler, take {off} than the call without it", *why.notes]
+
+
 def parts(why: Explanation) -> list[str | Grid]:
-    """Return what is printed of an explanation."""
+    """Return what is printed of an explanation: the answer in words, then the tables."""
     names = ["ms", "share", "launches", "roof ms", "GB/s", "GFLOP/s", "line"]
     more = why.groups[SHOWN:]
     rest = TimedRow(f"… and {len(more)} more", REST, sum(row.seconds for row in more))
     listed = (*why.groups[:SHOWN], *([rest] if more else []), *residue(why))
-    rows = []
-    for row in (cells(why, row) for row in listed):
-        rows.append([shortened(row["what"]), *(cell(row[name]) for name in names)])
-    bars = [(bar.name, bar.seconds) for bar in why.waterfall]
-    bars.append(("the call", why.wall))
-    steps = [(shortened(name), cell(1e3 * seconds), "ms") for name, seconds in bars]
-    causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(why.findings, 1)]
-    shown: list[str | Grid] = [title(why), *heads(why), Grid(["", ""], facts(why))]
-    if len(why.groups) > MANY:
-        shown += ["", _grid(functions(why))]
-    if len(why.devices) > 1:
-        shown += ["", _grid([device_cells(device) for device in why.devices])]
-    shown += ["", Grid(["", *names], rows)]
-    if not why.withheld:
-        shown += ["\nfrom the roof to the clock", Grid(["", "", ""], steps)]
-        shown += ["\ncauses, the largest loss first", Grid(["", ""], causes)]
-    return [*shown, *(f"note: {note}" for note in why.notes)]
+    rows = [
+        [row["what"], *(cell(row[name]) for name in names)]
+        for row in (cells(why, row) for row in listed)
+    ]
+    bars = [(bar.name, cell(1e3 * bar.seconds), "ms") for bar in why.waterfall]
+    bars.append(("the call", cell(1e3 * why.wall), "ms"))
+    causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(changes(why), 1)]
+    shown: list[str | Grid] = [title(why), "", " ".join(answer(why))]
+    for name, grid in (
+        ("what to change, the largest loss first", Grid(["", ""], causes[:FIRST])),
+        (
+            "what was counted" if why.origin == "modelled" else "what was measured",
+            Grid(["", ""], facts(why)),
+        ),
+        ("caveats", Grid(["", ""], [("-", note) for note in caveats(why)])),
+        ("by function", _grid(functions(why) if len(why.groups) > MANY else [])),
+        ("by device", _grid([device_cells(device) for device in why.devices[1:] and why.devices])),
+        ("by kernel", Grid(["", *names], rows)),
+        ("from the roof to the clock", Grid(["", "", ""], [] if why.withheld else bars)),
+        ("further causes", Grid(["", ""], causes[FIRST:])),
+    ):
+        shown += [Heading(name), grid] if grid.rows else []
+    return shown
 
 
 def _grid(rows: list[dict[str, Any]]) -> Grid:
     """Return rows as they are listed: the first cell names the row."""
     lines = [[cell(value) for value in row.values()] for row in rows]
-    return Grid(["", *list(rows[0])[1:]], lines)
+    return Grid(["", *list(rows[0])[1:]] if rows else [], lines)
 
 
 def _cause(finding: Finding) -> str:

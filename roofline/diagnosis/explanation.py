@@ -20,7 +20,7 @@ from roofline.diagnosis.devices import DeviceTime
 from roofline.diagnosis.findings import Finding
 from roofline.diagnosis.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
 from roofline.storage import write
-from roofline.terminal import text_of
+from roofline.terminal import markdown, text_of
 from roofline.xla.expected import Expected
 from roofline.xla.kernel import main_dtype
 from roofline_helpers.common import records
@@ -223,7 +223,7 @@ class Explanation:
         return kinds[name_of("picture", kind, kinds)](self, ax)
 
     def describe(self) -> str:
-        """Return it as text as wide as the terminal: facts, rows, waterfall, causes, notes."""
+        """Return it as text as wide as the terminal: the answer in words, then the tables."""
         return text_of(*display.parts(self))
 
     def __repr__(self) -> str:
@@ -243,7 +243,10 @@ class Explanation:
         return storage.dumps({"schema": SCHEMA, **msgspec.to_builtins(members | {"rows": rows})})
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it to a file: ``why.html``, one page that needs no network, or ``why.json``.
+        """Write it to a file by its ending.
+
+        ``why.html`` is one page that needs no network, ``why.md`` a text for an issue or a forum,
+        ``why.json`` a record.
 
         Raises
         ------
@@ -257,7 +260,9 @@ class Explanation:
             return write(path, self.to_json())
         if ending == ".html":
             return write(path, page.html(self, whole=True))
-        raise BadValue(f"save to a file that ends in .html or .json, got {shown(str(path))}")
+        if ending == ".md":
+            return write(path, markdown(*display.parts(self)))
+        raise BadValue(f"save to a file that ends in .html, .md or .json, got {shown(str(path))}")
 
 
 # --- Explanations from records -------------------------------------------------------------------

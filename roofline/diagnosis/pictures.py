@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _LABELLED = 5
 
+KINDS = {"counted by hand": "least", "the compiled program": "least", REST: "rest"}
+"""The kinds of bars that are neither lost nor gained."""
+
 _SEEN = 0.002
 """Share of the call from which on a kernel is a point under the roofline."""
 
@@ -50,11 +53,11 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     if ax is None:
         plot.style.figure_of(axes).set_size_inches(9, 1.6 + 0.4 * len(why.waterfall))
     ideal, _, _, gained, *_ = plot.PALETTE["series"]
-    known = {"counted by hand": ideal, "the compiled program": ideal, REST: "#8c8c8c"}
+    known = {"least": ideal, "rest": "#8c8c8c"}
     bars = []
     for bar in why.waterfall:
-        colour = known.get(bar.name, plot.PALETTE["lost"] if bar.seconds > 0 else gained)
-        bars.append((bar.name, bar.seconds, colour))
+        colour = plot.PALETTE["lost"] if bar.seconds > 0 else gained
+        bars.append((bar.name, bar.seconds, known.get(KINDS.get(bar.name, ""), colour)))
     draw_bars(axes, [*bars, ("the call", why.wall, "#404040")], plot.style.SMALL)
     axes.margins(x=0.18)
     axes.set_xlabel("time of one call")

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from roofline.terminal import Grid
+from roofline.terminal import Grid, Heading
 from roofline.xla.kernel import CompiledKernel, cycle_seconds_of, line_of, longest_of, seconds_of
 from roofline.xla.targets import assumed_vector_peak
-from roofline_helpers.common.show import cell, shortened, si, significant, template
+from roofline_helpers.common.show import cell, si, significant, template
+from roofline_helpers.roofline import bound_of
 
 if TYPE_CHECKING:
     import pandas
@@ -25,6 +26,19 @@ SHOWN = 12
 LONG, PAGE = 20, 24
 """Kernels of a program from which on its groups are listed too, and how many of these."""
 
+
+CHANGES = {
+    "memory": "A faster matrix unit changes nothing about that; fewer bytes do.",
+    "compute": "Faster memory changes nothing about that; fewer FLOPs do, or a narrower type where "
+    "this chip is faster in it.",
+    "vector": "Neither fewer bytes nor a faster matrix unit changes that; less work per element "
+    "does.",
+    "network": "Faster kernels change nothing about that; fewer bytes between devices do, or "
+    "kernels that run meanwhile.",
+    "latency": "Faster memory or more FLOP/s change nothing about that; fewer launches and "
+    "iterations do.",
+}
+"""What a bound means for a change."""
 
 # --- the pieces -----------------------------------------------------------------------------------
 
@@ -58,21 +72,51 @@ def compiled_by(report: Report) -> str:
     return f"JAX {report.jax_version}, {report.compiler}"
 
 
+def answer(report: Report) -> str:
+    """Return what a colleague would say first: what bounds the program with its reason, so what.
+
+    A bound is named only if it survives assumed peaks, bytes that data choose, and floors.
+    """
+    if report.chip is None:
+        return f"No bound: {report.target} is not in the chip table, so there is work and no time."
+    if len(report.bounds) > 1:
+        either = " or ".join(report.bounds)
+        return f"What bounds this program depends, {either}, for {_why_bound_depends(report)}."
+    if report.bound is None:
+        host = f"{si(report.host_bytes, 'B')} cross the link to the host, whose rate isn't known"
+        reason = (host if report.host_bytes else report.at_least) or (
+            "kernels of unknown FLOPs may take more than a tenth of its time"
+        )
+        return f"What bounds this program isn't known: {reason}."
+    whole, alone = report.time_at_roof or 0.0, [k for k in report.kernels if not k.work.overlaps]
+    limited = [k.roof_seconds or 0.0 for k in alone if bound_of(k.limit or "") == report.bound]
+    by_bytes = sum(kernel.times.get("hbm", 0.0) for kernel in report.kernels)
+    busiest = max(report.timeline.busy.values(), default=0.0)
+    name, taken, seconds = {
+        "memory": ("memory", "its bytes take", by_bytes),
+        "network": ("the network", "its exchanges take", max(busiest, sum(limited))),
+        "compute": ("arithmetic", "kernels that FLOPs limit take", sum(limited)),
+    }[report.bound]
+    slowest = max(alone, key=lambda kernel: kernel.roof_seconds or 0.0)
+    role = " ".join(
+        [slowest.work.role, *([f"({slowest.work.source})"] if slowest.work.source else [])]
+    )
+    return (
+        f"This program is bound by {name}: {taken} {_share(seconds, whole)} of its least time, "
+        f"{si(whole, 's')} by published peaks. {CHANGES[report.bound]} The longest kernel is "
+        f"{role}, {_share(slowest.roof_seconds or 0.0, whole)} of that time."
+    )
+
+
+def _share(seconds: float, whole: float) -> str:
+    return "all" if seconds >= 0.995 * whole else f"{seconds / whole:.0%}"
+
+
 def summary(report: Report) -> list[tuple[str, str]]:
-    """Return the lines above the kernels, label and text."""
+    """Return what was counted: label and text."""
     known = report.intensity
     more = "at least " if report.unknown else ""
     intensity = "unknown" if known is None else f"{more}{significant(known)} FLOP/byte"
-    if report.chip is not None and report.bound:
-        intensity += f", bound by {report.bound}"
-    elif report.chip is not None and report.bounds:
-        intensity += f", bound by {' or '.join(report.bounds)}: {_why_bound_depends(report)}"
-    elif report.chip is not None and report.host_bytes:
-        intensity += f", bound unknown: {si(report.host_bytes, 'B')} cross the link to the host"
-    elif report.chip is not None and report.at_least:
-        intensity += f", bound unknown: {report.at_least}"
-    elif report.chip is not None and report.unknown:
-        intensity += ", bound unknown, as are FLOPs"
     said = [si(report.xla["flops"], "FLOP")] if "flops" in report.xla else []
     said += [f"{si(report.xla_bytes, 'B')} accessed"] if report.xla_bytes is not None else []
     return [
@@ -277,27 +321,34 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    rounded = float(f"{value:.3g}") if isinstance(value, float) else value
-    return shortened(cell(rounded), 44)
+    return cell(float(f"{value:.3g}") if isinstance(value, float) else value)
 
 
 # --- the whole ------------------------------------------------------------------------------------
 
 
 def parts(report: Report, by: str | None = None) -> list[str | Grid]:
-    """Return what is printed of a report: of a long program, groups of its kernels too."""
+    """Return what is printed: the answer in words, counts, caveats, then the tables.
+
+    A long program has groups of its kernels too.
+    """
     listed = tables(report) if by is None else [groups_listed(report.groups(by))]
-    lines: list[str | Grid] = [title(report), Grid(["", ""], summary(report))]
+    notes = [("-", note) for note in report.notes]
+    lines: list[str | Grid] = [title(report), "", answer(report)]
+    lines += [Heading("what was counted"), Grid(["", ""], summary(report))]
+    lines += [Heading("caveats"), Grid(["", ""], notes)] if notes else []
     for head, cells, below in listed:
-        lines += ["", Grid(head, cells), *([below] if below else [])]
-    return [*lines, *(f"note: {note}" for note in report.notes), f"({compiled_by(report)})"]
+        lines += [Heading(f"by {head[0]}"), Grid(head, cells), *([below] if below else [])]
+    return [*lines, "", f"({compiled_by(report)})"]
 
 
 def html(report: Report) -> str:
     """Return a report as HTML."""
-    shown = {"title": title(report), "summary": summary(report), "tables": tables(report)}
     page = template("xla/report.html", "roofline")
-    return str(page.render(**shown, notes=report.notes, by=compiled_by(report)))
+    words = {"title": title(report), "answer": answer(report), "summary": summary(report)}
+    return str(
+        page.render(words, tables=tables(report), notes=report.notes, by=compiled_by(report))
+    )
 
 
 def table(report: Report) -> pandas.DataFrame:

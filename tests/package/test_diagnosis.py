@@ -46,7 +46,7 @@ def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
 
 def test_it_shows_itself(decode_step: Explanation) -> None:
     text = decode_step.describe()
-    assert "from the roof to the clock" in text
+    assert "FROM THE ROOF TO THE CLOCK" in text
     assert text.count("nothing explains it") == 2  # as a row and as a bar
     assert re.search(r"\d+ runs", text)
     table = decode_step.table()
@@ -54,20 +54,22 @@ def test_it_shows_itself(decode_step: Explanation) -> None:
     assert table.index[-1] == "nothing explains it"
     assert table["ms"].sum() == pytest.approx(1e3 * decode_step.wall, rel=1e-9)
     html = decode_step._repr_html_()
-    (drawn,) = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
-    assert len(re.findall(r'id="bar:', drawn)) == len(decode_step.waterfall) + 1
+    widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', html)]
+    assert len(widths) == len(decode_step.waterfall) + 1
+    part = decode_step.waterfall[1].seconds / decode_step.wall
+    assert widths[1] / widths[-1] == pytest.approx(abs(part), abs=0.01)
     assert "<script" not in html
-    heads = re.findall(r'scope="col"[^>]*>([^<]+)</th>', html.partition("Where the time goes")[2])
+    heads = re.findall(r'scope="col"[^>]*>([^<]+)</th>', html.partition("By kernel")[2])
     assert heads[:4] == ["what", "ms", "lost ms", "share"]
 
 
 def test_one_page_without_network(decode_step: Explanation, tmp_path: Path) -> None:
     page = decode_step.save(tmp_path / "why.html").read_text("utf-8")
-    assert page.count("<svg") == 2
+    assert page.count('<svg class="roofline"') == 1
     assert not re.search(r'src=|href="(?!#)|@import|url\((?!#)|https?://(?!www\.w3\.org)', page)
     undated = replace(decode_step, date="").save(tmp_path / "undated.html").read_text("utf-8")
     assert '<p class="made">python' in undated
-    with pytest.raises(BadValue, match=r"\.html or \.json"):
+    with pytest.raises(BadValue, match=r"\.html, \.md or \.json"):
         decode_step.save(tmp_path / "why.txt")
 
 
@@ -76,7 +78,7 @@ def test_the_page_says_that_it_has_no_pictures_without_matplotlib(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = decode_step.save(tmp_path / "why.html").read_text("utf-8")
-    assert "<svg" not in page
+    assert "svg class" not in page
     assert "pip install matplotlib" in page
 
 
@@ -199,7 +201,7 @@ def wrong():
     [
         ("script.py:cas", [], "Nearest: 'case'"),
         ("script.py:wrong", [], r"must return what to call and its arguments, f, \(x, y\)"),
-        ("script.py:case", ["--out", "why.txt"], r"\.html or \.json"),
+        ("script.py:case", ["--out", "why.txt"], r"\.html or \.md or \.json"),
     ],
 )
 def test_a_bad_command(

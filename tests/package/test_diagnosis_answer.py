@@ -1,0 +1,164 @@
+"""The answer in words: what it claims of committed records, and what it doesn't."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import roofline_helpers as rh
+from roofline.diagnosis import Explanation, ladder, load_explanation
+from roofline.diagnosis.answer import PARTS, answer, parts_of
+from roofline.diagnosis.rows import TimedRow
+from roofline.xla import records
+from roofline.xla.display import answer as compiled_answer
+from roofline.xla.ledger import Row
+from tools import books
+
+
+def explained(name: str, rung: str, **setting: float) -> Explanation:
+    steps = ladder.committed()[name].select(**setting)
+    why = next(step.why for step in steps if step.rung == rung)
+    assert why is not None
+    return why
+
+
+FIRST = ("decode", "as first written")
+LAST = ("decode-rungs", "narrow sums")
+
+
+def every() -> list[Explanation]:
+    return [s.why for one in ladder.committed().values() for s in one.steps if s.why is not None]
+
+
+def test_the_parts_of_a_call_add_up_to_it() -> None:
+    for why in every():
+        parts = parts_of(why)
+        assert {*parts} == {*PARTS}
+        assert min(parts.values()) >= 0
+        assert math.fsum(parts.values()) == pytest.approx(max(why.wall, why.covered))
+
+
+def test_the_first_decode_rung_is_bound_by_memory() -> None:
+    """Its bytes at the stream's rate, added up here: 63% of the call, where 16% would do."""
+    why = explained(*FIRST, batch=16)
+    rate = rh.chip("h200").roofline("bf16", reached=True).bandwidth
+    alone = [row for row in why.rows if row.limit == "hbm" and row.busy <= 1.2 * row.seconds]
+    seconds = math.fsum(min(row.bytes / rate, row.seconds) for row in alone)
+    assert parts_of(why)["memory"] == pytest.approx(seconds, rel=0.01)
+    first, then, hand = answer(why)
+    assert first.startswith(f"This call is bound by memory: {seconds / why.wall:.0%} of it")
+    assert then == "A faster matrix unit changes nothing about that; fewer bytes do."
+    assert hand == "Counted by hand, its work needs 4.42 ms, 16% of the call."
+
+
+def test_the_last_rung_has_no_verdict_since_its_kernels_state_no_flops() -> None:
+    why = explained(*LAST, batch=16)
+    silent = [row for row in why.rows if row.flops is None and row.reachable is not None]
+    took = math.fsum(row.seconds for row in silent)
+    told, _, hand = answer(why)
+    assert told.startswith(f"What bounds this call can't be told: {took / why.wall:.0%} of it")
+    assert "state no FLOPs" in told
+    assert hand.endswith("80% of the call.")  # which would say memory, were they declared
+
+
+def test_a_training_step_has_no_one_bound_and_says_its_parts() -> None:
+    why = explained("train-step", "as first written")
+    told, _ = answer(why)
+    parts = parts_of(why)
+    assert parts["compute"] < why.wall / 2
+    shares = [f"{share}%" for share in re.findall(r"(\d+)%", told)]
+    assert shares == [f"{took / why.covered:.0%}" for took in list(parts.values())[:3]]
+    later = explained("train-step", "all kept")
+    assert answer(later)[0].startswith("This call is bound by arithmetic: 63% of it")
+
+
+def one(row: TimedRow, why: Explanation) -> Explanation:
+    """Return an explanation whose only row takes the whole call."""
+    return replace(why, rows=(row,), runs=(row.seconds,), findings=(), hand=None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "is bound by memory"),
+        ({"least": 1.1e-3}, "depends on what stays on the chip"),
+        ({"busy": 2e-3}, "can't be told"),
+        ({"limit": "matrix"}, "depends on the ceilings"),
+        ({"limit": "hbm or vector"}, "what its program doesn't say"),
+        ({"reachable": None}, "isn't known"),
+        ({"reachable": 0.3e-3}, "is bound by no ceiling of the chip"),
+        ({"kind": "host"}, "mostly waits"),
+        ({"kind": "wait"}, "waits for another device"),
+    ],
+)
+def test_a_bound_is_claimed_only_if_it_survives(
+    decode_step: Explanation, changes: dict[str, float | str | None], says: str
+) -> None:
+    """A copy at the published rate of an H200, and one change after the other."""
+    moved = round(4.8e12 * 0.9e-3)
+    copy = Row("copy", "copy", read={"hbm": moved})
+    row = TimedRow("copy", "kernel", 1e-3, 1e-3, kernel=copy, limit="hbm", least=0.9e-3)
+    row = replace(replace(row, reachable=0.95e-3), **changes)  # type: ignore[arg-type]
+    assert says in answer(one(row, decode_step))[0]
+
+
+def test_what_is_withheld_is_said_and_nothing_else(decode_step: Explanation) -> None:
+    quiet = replace(decode_step, withheld="this machine is too busy", findings=())
+    assert answer(quiet) == ["No diagnosis: this machine is too busy."]
+    text = quiet.describe()
+    assert "bound by" not in text
+    assert "WHAT TO CHANGE" not in text
+    assert "FROM THE ROOF" not in text
+
+
+def test_the_words_come_first_on_one_page_of_100_columns() -> None:
+    order = ["WHAT TO CHANGE", "WHAT WAS MEASURED", "BY KERNEL"]
+    for why in every():
+        text = why.describe()
+        assert max(map(len, text.splitlines())) <= 100
+        titles = " ".join(row.title for row in why.groups[:12])
+        assert {*titles.split()} <= {*text.split()}, "a name is cut off"
+        found = [text.index(head) for head in order if head in text]
+        assert found == sorted(found)
+        assert text.partition("\nBY ")[0].count("\n") <= 50
+        assert answer(why)[0].split()[0] in text.partition("WHAT")[0]
+
+
+def test_markdown_for_an_issue(tmp_path: Path) -> None:
+    why = explained("train-step", "as first written")
+    text = why.save(tmp_path / "why.md").read_text("utf-8")
+    assert text.startswith("**as first written on NVIDIA H200**\n")
+    assert text.index("### what to change") < text.index("### what was measured")
+    assert "costs 40.5 ms to 42.3 ms, by 2 pairs" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len({line.replace("\\|", "").count("|") for line in rows}) == 3  # three tables
+    hostile = replace(why, notes=("<script> and *one* | two",))
+    assert "\\<script> and \\*one\\* \\| two" in hostile.save(tmp_path / "a.md").read_text("utf-8")
+
+
+def test_a_program_that_didn_t_run_says_so_first() -> None:
+    why = load_explanation(books.ROOT / "book/explained.json")
+    told, _ = answer(why)
+    assert told.startswith("Nothing ran; by its program, this call has no one bound")
+    cycles = math.fsum(row.seconds - (row.reachable or 0.0) for row in why.rows)
+    assert f"{cycles / why.wall:.0%} to what kernels take beyond" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "chip", "says"),
+    [
+        ("chain-xla", "v5e", "is bound by memory: its bytes take all of its least time, 983 µs"),
+        ("attention-512", "v5e", "is bound by arithmetic: kernels that FLOPs limit take 83%"),
+        ("shard-fsdp-8192", "v6e", "is bound by the network: its exchanges take 88%"),
+        ("attention-256", "v7x", "depends, memory or compute, for vector work is assumed"),
+        ("whole-v6e-8-llama-3_1-8b", "v6e", "isn't known: 22.5 GB cross the link to the host"),
+    ],
+)
+def test_a_compiled_program_is_answered_too(name: str, chip: str, says: str) -> None:
+    report = records()[name, chip]
+    assert says in compiled_answer(report)
+    assert (" is bound by " in compiled_answer(report)) == (report.bound is not None)
