@@ -187,6 +187,8 @@ FOLLOWS = [
     ("pd-mesh", r"takes ([\d.]+) s, the other ([\d.]+) s", 0, 0.98),
     ("me-split", r"weights: ([\d.]+) ms instead of\s+([\d.]+) ms", 1.1, 10),
     ("pd-refuse", r"([\d.]+) GB too much", 0.1, 100),
+    ("sv-full", r"From (\d+) to (\d+) s", 0, 0.3),
+    ("sv-narrow", r"([\d.]+) times in the median", 0.8, 1.05),
     ("sv-guess", r"factor of ([\d.]+)", 0.85, 1),
     ("sh-compiler", r"([\d.]+)% is exposed there", 50, 100),
     ("sh-compiler", r"and ([\d.]+)% on v5p", 0, 50),
