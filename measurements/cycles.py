@@ -4,7 +4,8 @@
 
 Products and copies that others measured on a v7x and a v6e are compiled, and the compiler's
 estimate is held against their times. Reductions along the last axis, with exponentials and without,
-are held against the roof. Needs the TPU compiler, so Linux on x86-64.
+are held against the roof, and products with more and more columns show the width of the matrix
+unit. Needs the TPU compiler, so Linux on x86-64.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ COPIES = {  # bytes of the tensor, and GB/s of a device: hbm.md and README.md of
     "v6e": {33554432: 1359.5960438266143},
 }
 SHAPE = (4, 32, 2048, 2048)
+COLUMNS = (128, 256, 384, 512, 640, 768)
 
 
 def _of(chip: str, function: Callable[..., Any], *arguments: Any) -> dict[str, float]:
@@ -84,6 +86,19 @@ def reductions() -> list[dict[str, Any]]:
     ]
 
 
+def columns() -> list[dict[str, Any]]:
+    """Return bf16 products of 4096 × 4096 with few columns; nobody timed them."""
+    import jax
+
+    x = jax.ShapeDtypeStruct((4096, 4096), "bfloat16")
+    return [
+        _row("columns", chip, f"matmul 4096×{n}×4096 bf16", _of(chip, lambda a, b: a @ b, x, y))
+        for chip in ("v5e", "v6e")
+        for n in COLUMNS
+        for y in [jax.ShapeDtypeStruct((4096, n), "bfloat16")]
+    ]
+
+
 def _row(
     kind: str, chip: str, name: str, times: dict[str, float], seconds: float | None = None
 ) -> dict[str, Any]:
@@ -93,7 +108,7 @@ def _row(
 def main() -> None:
     """Compile everything and keep it."""
     by = {"jax": ".".join(map(str, jax_version())), "compiler": compiler_version("tpu")}
-    rows = [*products(), *copies(), *reductions()]
+    rows = [*products(), *copies(), *reductions(), *columns()]
     evidence.save("cycles", {"software": by, "rows": rows})
     for row in rows:
         rate = row["cycles"] / row["published"] / 1e9 if row["published"] else None

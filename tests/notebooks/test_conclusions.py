@@ -743,6 +743,28 @@ def test_a_read_needs_3_to_4_mb_in_flight_on_an_h200() -> None:
     assert max(s.bandwidth for s in reads if s.state["in flight"] < 2e6) < 0.75 * published
 
 
+def test_matrix_units_are_paid_in_tiles_memory_in_sectors_and_bandwidth_in_bytes_under_way() -> None:
+    cycles = {
+        (row["chip"], int(row["program"].split("×")[1])): row["cycles"]
+        for row in roofline.evidence.load("cycles")["rows"]
+        if row["kind"] == "columns"
+    }
+    assert cycles["v6e", 384] == cycles["v6e", 512]
+    assert cycles["v6e", 640] == cycles["v6e", 768] > 1.4 * cycles["v6e", 512]
+    steps = [cycles["v5e", n] - cycles["v5e", n - 128] for n in range(256, 769, 128)]
+    assert [round(step / (4096 * 128 * 4096 / (4 * 128**2)), 2) for step in steps[2:]] == [1.03] * 3
+    h100, h200 = rh.measured.device_records().values()
+    for record in (h100, h200):
+        gather = record.sample("gather 33554432 elements of 268435456 fp32")
+        assert 60 < (gather.counters or {})["dram_read"] / 2**25 - 4 < 68
+        assert 0.16 < gather.bytes / gather.dram_bytes < 0.18
+    name = "decode attention 1×32×131072×128 bf16, 8 KV heads, Pallas, 1 splits"
+    split = rh.measured.device_records("timed")["h200"].sample(name, "pallas")
+    assert 1 < split.bandwidth / 8 / (4.8e12 / 132) < 1.1
+    reads = {s.state["in flight"] / 132: s.bandwidth for s in h200.group("concurrency")}
+    assert 24e3 < min(x for x in reads if reads[x] > 0.9 * max(reads.values())) < 25e3
+
+
 def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
     """The peak at the SMs' counted clock is the roof of chapter 12's training step."""
     step = next(s for s in ladder.committed()["training"].steps if s.rung == "cuDNN")
