@@ -743,7 +743,7 @@ def test_a_read_needs_3_to_4_mb_in_flight_on_an_h200() -> None:
     assert max(s.bandwidth for s in reads if s.state["in flight"] < 2e6) < 0.75 * published
 
 
-def test_matrix_units_are_paid_in_tiles_memory_in_sectors_and_bandwidth_in_bytes_under_way() -> None:
+def test_matrix_units_are_paid_in_tiles_and_memory_in_sectors_and_bytes_under_way() -> None:
     cycles = {
         (row["chip"], int(row["program"].split("×")[1])): row["cycles"]
         for row in roofline.evidence.load("cycles")["rows"]
