@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from roofline.network.measured import COPIED
 from roofline_helpers.chips import chip
 from roofline_helpers.common.dtypes import width
 from roofline_helpers.measured.tables import FOLDER, STEPS, TYPES, count
@@ -163,12 +164,19 @@ DEEPEP = {
 
 
 def expert_exchange(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
-    """Return DeepEP's exchanges among eight GPUs of a host (of a GB200, four), both ways."""
+    """Return DeepEP's exchanges in a host, and TensorRT-LLM's copies in an NVLink domain."""
     parts = []
     for mode, (table, column) in DEEPEP.items():
-        for op in ("dispatch", "combine"):
+        for op, dtype in (("dispatch", "fp8"), ("combine", "bf16")):
             part = read(folder, table, said, op + column, 1e-6)
-            parts.append(part.assign(op=op, mode=mode, dtype="fp8" if op == "dispatch" else "bf16"))
+            gpus = part["chip"].map({"gb200": 4}).fillna(8).astype(int)
+            parts.append(part.assign(op=op, mode=mode, dtype=dtype, gpus=gpus))
+    copied = read(folder, "trtllm_alltoall_perf", said)
+    copied = copied[copied["kernel"] == "NVLinkOneSided"].assign(mode=COPIED)
+    for op, dtype in (("dispatch", "nvfp4"), ("combine", "bf16")):
+        part = copied[copied["op_name"] == f"alltoall_{op}"].assign(op=op, dtype=dtype)
+        named = {"num_tokens": "num_token", "topk": "num_topk", "moe_ep_size": "gpus"}
+        parts.append(part.rename(columns=named))
     named = {"num_token": "tokens", "hidden_size": "hidden"}
     named |= {"num_topk": "top_k", "num_experts": "experts"}
     return pd.concat(parts, ignore_index=True).rename(columns=named)

@@ -24,7 +24,9 @@ from scipy.spatial import cKDTree
 
 from measurements import condense
 from roofline.network import collective, topology
+from roofline.network.measured import COPIED, MODES, sent_to_experts
 from roofline_helpers.chips import chip
+from roofline_helpers.common.dtypes import width
 from roofline_helpers.measured.laws import FASTEST, Errors, Law, least_times
 from roofline_helpers.measured.tables import FOLDER, TYPES, count, summed_length, table
 from roofline_helpers.work import matmul
@@ -45,8 +47,10 @@ SIZES = {
     "grouped_matmul": ["tokens", "hidden", "inter", "experts", "local_experts", "top_k"],
 }
 SIZES |= {"decode_attention": SIZES["prefill_attention"], "decode_mla": SIZES["prefill_mla"]}
-WEIGHTS |= {op: ["hidden", "experts", "top_k"] for op in ("dispatch", "combine")}
-SIZES |= {op: ["tokens", "hidden", "top_k"] for op in ("dispatch", "combine")}
+# Of experts' exchanges, each way and in each mode
+SENT = {f"{op}, {mode}": (op, mode) for op in ("dispatch", "combine") for mode in MODES}
+WEIGHTS |= {name: ["hidden", "experts", "top_k", "gpus"] for name in SENT}
+SIZES |= {name: ["tokens", "hidden", "top_k", "gpus"] for name in SENT}
 FEWEST = 200  # shapes: below that nothing is fitted
 BEGIN = np.log([3e-6, 0.7, 0.7, 2.0, 4e-10])
 LOWEST = np.log([1e-7, 0.01, 0.01, 1.0, 1e-14])
@@ -68,9 +72,6 @@ COLLECTIVES = {
     "all_reduce": "all-reduce",
     "alltoall": "all-to-all",
 }
-# Of experts' exchanges for decode: every pair of a token and an expert is sent, in fp8 with a scale
-# for 128 elements and 16 bytes more, and back in bf16
-SENT = {"dispatch": (1 + 4 / 128, 16), "combine": (2.0, 0)}
 # GB/s of one of a v7x's two devices, by MB copied: tpu-recipes, microbenchmarks/ironwood/hbm/hbm.md
 COPIES = {
     2: 1379.3,
@@ -132,10 +133,11 @@ def inputs(rows: pd.DataFrame, family: str, on: str, dtype: str) -> Any:
         link = [way.phases[0].transfer for way in ways]
         return np.stack([np.zeros(len(rows)), link, rows["gpus"] - 1.0])
     if family in SENT:
-        wired, zero, (each, more) = chip(on).links["nvlink"], np.zeros(len(rows)), SENT[family]
-        gpus = 4 if on == "gb200" else 8  # of a host
-        sent = rows["tokens"] * rows["top_k"] * (rows["hidden"] * each + more) * (1 - 1 / gpus)
-        return np.stack([zero, sent / (wired.count * wired.rate.value), zero])
+        wired, zero, mode = chip(on).links["nvlink"], np.zeros(len(rows)), SENT[family][1]
+        sent = sent_to_experts(mode, rows["tokens"], rows["top_k"], rows["gpus"])
+        sent *= rows["hidden"] * width(dtype)
+        others = rows["gpus"] - 1.0 if mode == COPIED else zero
+        return np.stack([zero, sent / (wired.count * wired.rate.value), others])
     job = count(family, rows, dtype)
     zero = np.zeros(len(rows))
     first = least_times(job, chip(on))
@@ -241,9 +243,9 @@ def measured(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     exchanged = exchanged[wired & (exchanged["dtype"] == "fp16")].assign(library=FASTEST)
     for op, family in COLLECTIVES.items():
         yield family, exchanged[exchanged["op"] == op]
-    sent = table("expert_exchange").query("mode == 'low latency'").assign(library=FASTEST)
-    for op in SENT:
-        yield op, sent[sent["op"] == op]
+    sent = table("expert_exchange").assign(library=FASTEST)
+    for family, (op, mode) in SENT.items():
+        yield family, sent[(sent["op"] == op) & (sent["mode"] == mode)]
 
 
 def main() -> None:

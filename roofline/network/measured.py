@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from roofline.network.collectives import Collective, Phase
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadValue, UnknownName, name_of
+from roofline_helpers.common.checks import UnknownName
 from roofline_helpers.common.show import si
-from roofline_helpers.measured.laws import Law, law, laws_of
+from roofline_helpers.measured.laws import Law, laws_of
 from roofline_helpers.measured.tables import group
 
 Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
@@ -21,8 +21,15 @@ MOST_DEVICES = 8
 """The most GPUs of one host among which collectives were measured."""
 SAME_GPU = {"gb300": "b300"}
 """Chips without measured kernels, each with the chip whose laws predict its whole steps."""
-HOST = {"gb200": 4}
-"""GPUs among which DeepEP was timed, where they aren't eight."""
+SAME_LINKS = {"gb300": "gb200"}
+"""Chips in the same kind of domain as another."""
+DOMAINS = {"gb200": 4, "gb300": 4}
+"""Chips in domains of NVLink, and how many a host has."""
+MOST_OF_DOMAIN = 64
+"""The most GPUs of a domain for which the law of its exchanges is used."""
+COPIED = "copies over NVLink"
+MODES = ("low latency", "throughput", COPIED)
+"""Ways to exchange tokens with experts: DeepEP's for decode, its other one, TensorRT-LLM's."""
 COLLECTIVES = {
     "all-gather": "all_gather",
     "reduce-scatter": "reduce_scatter",
@@ -60,32 +67,62 @@ def by_law(collective: Collective, chip: Chip) -> Collective:
 
 
 def expert_exchange(
-    op: str, chip: Chip, devices: int, tokens: float, hidden: int, experts: int, top_k: int
+    op: str,
+    chip: Chip,
+    devices: int,
+    tokens: float,
+    hidden: int,
+    top_k: float,
+    width: float = 1.0,
 ) -> float | None:
-    """Return the seconds of DeepEP's "dispatch" in fp8 or "combine" in bf16 among a host's GPUs.
+    """Return the seconds of the fastest measured kernels for an exchange of experts.
 
-    `tokens` are those of one GPU, each for `top_k` of the experts. Between measured numbers of them
-    the time is interpolated, and the faster mode counts. None for what wasn't measured.
+    None where no law was fitted: DeepEP was timed in hosts, of 8 GPUs or of a GB200's 4, and copies
+    over NVLink by TensorRT-LLM in a domain of up to 32 GB200. A law is used for fewer GPUs, too,
+    and in a domain for twice as many; a GB300 has a GB200's links.
+
+    Parameters
+    ----------
+    op : {"dispatch", "combine"}
+        Tokens to their experts, or results back.
+    devices : int
+        GPUs that have different experts.
+    tokens, top_k : float
+        Tokens of one GPU, each for so many experts.
+    hidden : int
+        Elements of a token.
+    width : float
+        Bytes of a dispatched element; results have 16 bits.
+
+    Source: `aiconfigurator-core` 0.12.0, `wideep_deepep_*_perf`, `trtllm_alltoall_perf`.
 
     Examples
     --------
-    >>> took = expert_exchange("combine", chip_of("h200"), 8, 100, 7168, 256, 8)
+    >>> took = expert_exchange("combine", chip_of("h200"), 8, 100, 7168, 8)
     >>> f"{took * 1e6:.0f} µs"
-    '55 µs'
+    '57 µs'
     """
-    key = SAME_GPU.get(chip.key, chip.key)
-    rows = group("expert_exchange", key, "fp8" if op == "dispatch" else "bf16")
-    asked = {"op": op, "hidden": hidden, "experts": experts, "top_k": top_k}
-    same = np.logical_and.reduce([rows[name] == value for name, value in asked.items()])
-    times = []
-    for mode in ("low latency", "throughput"):
-        here = same & (rows["mode"] == mode)
-        known = rows["tokens"][here]
-        if devices == HOST.get(key, 8) and len(known) and known.min() <= tokens <= known.max():
-            order = np.argsort(known)
-            curve = np.log(known[order]), np.log(rows["seconds"][here][order])
-            times.append(float(np.exp(np.interp(np.log(tokens), *curve))))
+    each, times = hidden * (width if op == "dispatch" else 2.0), []
+    for mode in MODES:
+        apart = mode == COPIED
+        like, most = (SAME_LINKS, MOST_OF_DOMAIN) if apart else (SAME_GPU, MOST_DEVICES)
+        if chip.key in DOMAINS and not apart:
+            most = DOMAINS[chip.key]
+        laws = {law.chip: law for law in laws_of(f"{op}, {mode}")}
+        law = laws.get(like.get(chip.key, chip.key))
+        if law and 1 < devices <= most:
+            nbytes = sent_to_experts(mode, tokens, top_k, devices) * each
+            times.append(exchange_seconds(law, chip, nbytes, devices if apart else 1))
     return min(times, default=None)
+
+
+def sent_to_experts(mode: str, tokens: Any, top_k: Any, devices: Any) -> Any:
+    """Return how many copies of tokens a device sends to others in one of `MODES`; arrays work too.
+
+    In low latency each expert gets a copy of its own, else each device.
+    """
+    copies = top_k if mode == "low latency" else devices * (1 - (1 - 1 / devices) ** top_k)
+    return tokens * copies * (devices - 1) / devices
 
 
 def law_of_exchange(kind: str, chip: Chip) -> Law | None:
@@ -98,53 +135,6 @@ def exchange_seconds(law: Law, chip: Chip, link_bytes: float, devices: int) -> f
     """Return the law's seconds of a collective in which a device sends so many bytes."""
     link = chip.links["nvlink"]
     return float(law.time(0.0, link_bytes / (link.count * link.rate.value), devices - 1))
-
-
-def experts_seconds(op: str, pairs: float, hidden: int, chip: str | Chip, devices: int) -> float:
-    """Return the seconds of an exchange of experts by DeepEP's kernels for decode.
-
-    Parameters
-    ----------
-    op : {"dispatch", "combine"}
-        Tokens to their experts, in fp8 with a scale for 128 elements; or results back, in bf16.
-    pairs : float
-        Of a token of one device and an expert, each of which is sent.
-    hidden : int
-        Elements of a token.
-    chip : str or Chip
-        H100, H200, B200, B300, GB200; a GB300 takes the B300's.
-    devices : int
-        GPUs of one host: other numbers than were measured, 8 or a GB200's 4, take the same law.
-
-    Raises
-    ------
-    BadValue
-        More devices than one host has: rates over a network, or a domain of 72, weren't measured.
-    UnknownName
-        No such exchange, or none on this chip.
-
-    Source: `aiconfigurator-core` 0.12.0, `wideep_deepep_ll_perf`.
-
-    Examples
-    --------
-    >>> there, back = (
-    ...     experts_seconds(op, 64 * 8, 7168, "h200", 8) for op in ("dispatch", "combine")
-    ... )
-    >>> 2e-5 < there < back < 5e-5
-    True
-    """
-    known = chip_of(chip)
-    most = 4 if known.key.startswith("gb") else MOST_DEVICES
-    if not 1 < devices <= most:
-        raise BadValue(
-            f"an exchange of experts was measured in one host, of up to {most} {known.name}, "
-            f"not over {devices}: its rate beyond, by network or NVLink, is missing"
-        )
-    name_of("exchange of experts", op, ("dispatch", "combine"))
-    fitted = law(op, SAME_GPU.get(known.key, known.key), "fp8" if op == "dispatch" else "bf16")
-    width = hidden * (1 + 4 / 128) + 16 if op == "dispatch" else 2 * hidden
-    away = pairs * width * (devices - 1) / devices
-    return exchange_seconds(fitted, known, away, 1)
 
 
 def exchange_beside(

@@ -61,13 +61,14 @@ def _of_experts(s: ServingSetting, experts: Experts) -> Iterator[Transfer]:
         over = (*over, *(axis for role in ROLES[2:] for axis in s.mesh.get(role, ())))
     members = math.prod(axis.size for axis in over)
     moved = network.all_to_all(2 * routed * experts.active * members, over)
-    tokens, sizes = s.group_tokens / s.widths, (width, experts.count, experts.active)
-    ways = ("dispatch", "combine") if s.law and s.expert_groups == members else ()
-    took = [expert_exchange(op, s.chip, members, tokens, *sizes) for op in ways]
-    if took and None not in took:  # the mean of both
-        phase = replace(moved.phases[0], algorithm="DeepEP", transfer=0.0)
-        moved = replace(moved, phases=(replace(phase, latency=sum(filter(None, took)) / 2),))
-    sent = routed * min(2.0, dtype_width(s.activations))
+    element = min(2.0, dtype_width(s.activations))
+    if s.law and s.expert_groups == members and len(moved.phases) == 1:
+        sizes = (members, s.group_tokens / s.widths, width, experts.active, element)
+        took = [expert_exchange(op, s.chip, *sizes) for op in ("dispatch", "combine")]
+        if None not in took:  # the mean of both
+            phase = replace(moved.phases[0], algorithm="measured", transfer=0.0)
+            moved = replace(moved, phases=(replace(phase, latency=sum(filter(None, took)) / 2),))
+    sent = routed * element
     least = network.collectives.copies(sent, experts.active, over)
     yield Transfer("expert", "tokens to experts and back", 2 * count, moved, least=least)
 

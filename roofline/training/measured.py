@@ -105,16 +105,16 @@ def _per_flop_of_experts(setting: TrainingSetting) -> float:
     dtype, medians = SAME_RATE.get(setting.dtype, setting.dtype), []
     for named in ("fp8", "fp8 in blocks") if dtype == "fp8" else (dtype,):
         table = group("grouped_matmul", chip, named)
-        if not len(table["seconds"]):
-            continue
         here = table["local_experts"] == table["experts"]
         if not here.any():
-            raise BadValue(f"no grouped matmuls in {named} were measured on {chip}: give law=False")
+            continue
         table = {name: values[here] for name, values in table.items()}
         rows = np.minimum(table["tokens"] * table["top_k"] / table["experts"], MANY)
         apart = np.abs(np.log([rows, table["hidden"], table["inter"]]).T - wanted).sum(axis=1)
         per_flop = table["seconds"] / count("grouped_matmul", table, named).matrix_flops
         medians.append(float(np.median(per_flop[apart.argsort(kind="stable")[:NEAREST]])))
+    if not medians:
+        raise BadValue(f"no grouped matmuls in {dtype} were measured on {chip}: give law=False")
     return min(medians)
 
 

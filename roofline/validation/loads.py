@@ -26,11 +26,11 @@ SPREAD = {
     (DENSE, False, "first token"): (0.92, 1.95),
     (DENSE, False, "tokens/s per chip"): (0.80, 1.17),
     (MIXTURE, False, "time per token"): (0.88, 1.40),
-    (MIXTURE, False, "first token"): (0.93, 3.7),
+    (MIXTURE, False, "first token"): (0.93, 3.8),
     (MIXTURE, False, "tokens/s per chip"): (0.69, 1.12),
-    (MIXTURE, True, "time per token"): (0.71, 1.23),
-    (MIXTURE, True, "first token"): (1.25, 17.0),
-    (MIXTURE, True, "tokens/s per chip"): (0.75, 1.28),
+    (MIXTURE, True, "time per token"): (0.76, 1.26),
+    (MIXTURE, True, "first token"): (1.37, 18.0),
+    (MIXTURE, True, "tokens/s per chip"): (0.73, 1.18),
 }
 """Published over predicted: between which two eight of ten points of a kind lie, by kind of model,
 whether workers are apart, and quantity. `tests/package/test_served.py` checks them."""

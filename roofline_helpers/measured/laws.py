@@ -158,7 +158,7 @@ def law(family: str, chip: Any, dtype: str) -> Law:
     ----------
     family : str
         "matmul", "prefill_attention", …: a table of `table`; "all-reduce" or another collective;
-        "dispatch" and "combine" of experts, in DeepEP's mode for decode; "copy", of TPUs.
+        "dispatch, low latency", "combine, throughput", … of experts; "copy", of TPUs.
     chip : str or Chip
         One in the tables, or "v7x": its matmuls and copies as Google published them.
     dtype : str

@@ -1003,7 +1003,7 @@ def test_newer_chips_serve_faster_but_less_than_their_memory_is() -> None:
     assert gain("minimax-m2.5", "chip", "b200", "b300").median() == pytest.approx(1, abs=0.03)
 
 
-def test_half_of_served_points_are_near_but_gb200s_are_predicted_too_slow() -> None:
+def test_half_of_served_points_are_near_also_on_gb200s() -> None:
     rows = roofline.validation.served(3)
     rows = rows[rows.refused == ""]
     kinds = roofline.validation.kinds()
@@ -1014,7 +1014,7 @@ def test_half_of_served_points_are_near_but_gb200s_are_predicted_too_slow() -> N
     assert (near["with one factor per chip"] > 3 * near["median error"]).all()
     rows = rows[(rows.quantity == "time per token") & rows.kind.str.startswith("mixture")]
     token = rows[rows.chip == "gb200"].error
-    assert 0.25 < token.median() < 0.4
+    assert token.abs().median() < 0.055
     assert kinds["median error"]["first token, mixtures, prompts apart"] > 0.4
 
 
@@ -1058,7 +1058,9 @@ def test_prompts_apart_pay_for_slow_tokens_in_fp8_and_a_domain_of_72_for_every_u
             roofline.validation.points().loc[[few.name, domain.name]]
         )
         speed = 1 / pair[pair.quantity == "time per token"].set_index("point").predicted
-        assert speed[domain.name] < speed[few.name]  # the model has no skill here
+        assert 1.3 < speed[domain.name] / speed[few.name] < 1.4
+        rate = pair[pair.quantity == "tokens/s per chip"].set_index("point").loc[few.name]
+        assert (rate.published / rate.predicted < 0.6) == (dtype != "nvfp4")
 
 
 def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
@@ -1939,9 +1941,9 @@ def test_exchanges_of_experts_take_twice_what_links_need_or_a_fixed_cost() -> No
     )
     assert eight == pytest.approx(27e-6, abs=1e-6)
     assert single > 0.85 * eight
-    shares = {"dispatch": ("fp8", 0.55), "combine": ("bf16", 0.5)}
+    shares = {"dispatch": ("fp8", 0.53), "combine": ("bf16", 0.5)}
     for op, (dtype, share) in shares.items():
-        law = rh.measured.law(op, "h200", dtype)
+        law = rh.measured.law(f"{op}, low latency", "h200", dtype)
         assert law.start == pytest.approx(10e-6, abs=0.5e-6)
         assert (law.memory, law.law.median) == pytest.approx((share, 0.05), abs=0.01)
 

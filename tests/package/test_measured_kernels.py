@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import roofline
 import roofline_helpers as rh
 from roofline.network.measured import by_law as by_law_of
-from roofline.network.measured import experts_seconds
+from roofline.network.measured import expert_exchange
 from roofline_helpers import measured
 from roofline_helpers.measured.laws import least_times
 from roofline_helpers.measured.tables import TYPES, NoData, count, summed_length
@@ -283,21 +283,24 @@ def test_collectives_take_what_their_law_says(kind: str, chip: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["dispatch", "combine"])
-@pytest.mark.parametrize(("chip", "gpus"), [("h100", 8), ("h200", 8), ("b200", 8), ("gb200", 4)])
+@pytest.mark.parametrize(("chip", "gpus"), [("h100", 8), ("b200", 8), ("gb200", 32)])
 def test_exchanges_of_experts_take_a_start_and_their_bytes(op: str, chip: str, gpus: int) -> None:
     rows = measured.table("expert_exchange")
-    rows = rows[(rows["chip"] == chip) & (rows["op"] == op) & (rows["mode"] == "low latency")]
+    rows = rows[(rows["chip"] == chip) & (rows["op"] == op) & (rows["gpus"] == gpus)]
+    shape = ["tokens", "hidden", "experts", "top_k"]
+    fastest = rows.groupby(shape)["seconds"].min().reset_index()
+    element = 0.5625 if gpus == 32 else 1.0
     predicted = [
-        experts_seconds(op, row.tokens * row.top_k, row.hidden, chip, gpus)
-        for row in rows.itertuples()
+        expert_exchange(op, rh.chip(chip), gpus, row.tokens, row.hidden, row.top_k, element)
+        for row in fastest.itertuples()
     ]
-    off = np.abs(np.array(predicted) / rows["seconds"] - 1)
-    (law,) = (law for law in measured.laws_of(op) if law.chip == chip)
-    assert np.median(off) < 0.17 > law.law.median
-    assert law.law.median < law.roof.median / 5
-    assert 0.4 < law.memory < 0.9
-    with pytest.raises(rh.RooflineError, match=f"up to {gpus} .* beyond"):
-        experts_seconds(op, 512, 7168, chip, 2 * gpus)
+    assert None not in predicted
+    off = np.abs(np.array(predicted, float) / fastest["seconds"] - 1)
+    laws = [law for law in measured.laws.every_law() if law.family.startswith(op)]
+    assert np.median(off) < 0.21
+    assert max(law.law.median for law in laws) < 0.14
+    assert all(law.law.median < law.roof.median / 4 for law in laws)
+    assert expert_exchange(op, rh.chip("h100"), 16, 64, 7168, 8) is None  # by network cards
 
 
 def test_the_law_leaves_what_it_does_not_know() -> None:
