@@ -1,0 +1,33 @@
+"""examples/puzzles: each solution passes the judge of its puzzle in notebooks/puzzles.ipynb."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import nbformat
+import pytest
+
+from tools import books
+
+pytest.importorskip("jax", reason="JAX is not installed: no kernel can run")
+
+
+def test_every_solution_passes_where_what_the_notebook_has_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from examples.puzzles import solutions
+    from roofline.testing import judge
+
+    found, real = {}, judge.judge
+
+    def solved(start: Any, *args: Any, **task: Any) -> None:
+        found[start.__name__] = real(getattr(solutions, start.__name__), *args, **task)
+
+    monkeypatch.setattr(judge, "judge", solved)
+    cells = nbformat.read(books.ROOT / "notebooks/puzzles.ipynb", as_version=4).cells[2:]
+    shared: dict[str, Any] = {}
+    for cell in (cell for cell in cells if cell.cell_type == "code"):
+        exec(cell.source, shared)
+        assert all("too many" in output.text for output in cell.outputs)
+    assert len(found) == 8
+    assert [words for words in found.values() if not words.startswith("passes: ")] == []
