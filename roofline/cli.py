@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     add("model", metavar="MODEL", help="a model's name, or a config.json")
     add("--chip", required=True, help="of an engine: h200, v5e, …")
     for name, usual, text in (
-        ("chips", 1, "of an engine"),
+        ("chips", None, "of an engine; by default 1, or with --for the best of 1, 2, 4 and 8"),
         ("data", 1, "parts of an engine with their own attention"),
         ("readers", 0, "further engines that read prompts"),
         ("workers", 1, "engines that decode"),

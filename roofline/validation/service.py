@@ -39,7 +39,7 @@ _TARGET = re.compile(
 
 
 COUNTS = (1, 2, 4, 8)
-"""Chips of an engine to try where fewer have no room."""
+"""Chips of an engine to try where fewer have no room, or for a target."""
 
 
 class Range(NamedTuple):
@@ -221,6 +221,7 @@ def answer(
     chip: Any,
     concurrency: list[int],
     target: tuple[float, dict[str, float]] | None = None,
+    chips: int | None = None,
     **asked: Any,
 ) -> Answer:
     """Return what a service does at each concurrency, and the chips that a target needs.
@@ -231,6 +232,8 @@ def answer(
         As `service` takes them.
     target : tuple, optional
         As `targets` returns it.
+    chips : int, optional
+        Of an engine: by default one, or for a target those of `COUNTS` that need the fewest in all.
     **asked
         Further arguments of `service`.
 
@@ -244,8 +247,12 @@ def answer(
     >>> answer("llama-3-8b", "h100", [8], inputs=1024, outputs=256).text[:4]
     'Yes.'
     """
+    count = 1 if chips is None else chips
+    if target is not None and chips is None:
+        sized = {n: _needed(model, chip, target, chips=n, **asked) for n in COUNTS}
+        count = min(COUNTS, key=lambda n: (sized[n].best, -n))  # of equals, the fastest
     try:
-        loads = service(model, chip, concurrency=concurrency, **asked)
+        loads = service(model, chip, concurrency=concurrency, chips=count, **asked)
     except NoRoom as error:
         return Answer(f"No. {error}.{_fewest(model, chip, **asked)}")
     last = loads[-1]
@@ -262,17 +269,28 @@ def answer(
     )
     if target is None:
         return Answer(text, loads)
-    sizes = {round(GROWTH**n) for n in range(round(math.log(worker.most, GROWTH)) + 1)}
-    wanted = service(model, chip, concurrency=sorted(sizes), **asked)
-    needed = chips_for(*target, wanted)
+    needed = _needed(model, chip, target, chips=count, **asked)
     limits = "".join(f", {name} {si(limit, 's')}" for name, limit in target[1].items())
     said = f"For {target[0]:g} requests/s{limits}: "
     if math.isinf(needed.best):
         return Answer(f"{said}no number of such engines is fast enough. {text}", loads, needed)
     low, best, high = (f"{n:,.0f}" if n < math.inf else "no number" for n in needed)
     return Answer(
-        f"{said}about {best} chips, {low} to {high} by the model's error. {text}", loads, needed
+        f"{said}about {best} chips in engines of {last.chips}, {low} to {high} by the model's "
+        f"error. {text}",
+        loads,
+        needed,
     )
+
+
+def _needed(model: Any, chip: Any, target: tuple[float, dict[str, float]], **asked: Any) -> Range:
+    """Return the chips that a target needs in engines of one size; infinite without room."""
+    try:
+        (single,) = service(model, chip, concurrency=[1], **asked)
+    except BadValue:  # the chips can't share the model, or it has no room
+        return Range(math.inf, math.inf, math.inf)
+    sizes = {round(GROWTH**n) for n in range(round(math.log(single.worker.most, GROWTH)) + 1)}
+    return chips_for(*target, service(model, chip, concurrency=sorted(sizes), **asked))
 
 
 def _fewest(model: Any, chip: Any, **asked: Any) -> str:

@@ -57,6 +57,18 @@ SIZES: dict[str, Any] = {"chips": 8, "inputs": 1024, "outputs": 1024, "weights":
 SERVE = ("serve", "llama-3-70b", "--chip", "h200", "--chips", "8", "--weights", "fp8")
 
 
+def test_a_target_takes_the_engine_that_needs_the_fewest_chips(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wanted = ("--for", "20 requests/s, time per token 40 ms")
+    said = {}
+    for asked in ((), *(("--chips", count) for count in ("2", "4", "8"))):
+        assert main(["serve", "llama-3-70b", "--chip", "h100", *wanted, *asked]) == 0
+        said[asked[1:]] = capsys.readouterr().out.splitlines()[0]
+    fewest = {size: int(line.split("about ")[1].split()[0]) for size, line in said.items()}
+    assert fewest.pop(()) == min(fewest.values())  # one H100 has no room for it
+
+
 def test_a_service_is_answered_in_two_sentences_and_a_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -65,7 +77,7 @@ def test_a_service_is_answered_in_two_sentences_and_a_table(
     lines = printed.splitlines()
     loads = validation.service.service(*SERVED, concurrency=[*range(1, 300)], **SIZES)
     most = max(load.rate for load in loads if load.time_per_token <= 0.02)
-    assert f"about {8 * math.ceil(9 / most)} chips, " in lines[0]
+    assert f"about {8 * math.ceil(9 / most)} chips in engines of 8, " in lines[0]
     assert max(map(len, lines)) <= 100
     table = [line.split() for line in lines if line[:1].isdigit()]
     assert [int(row[0]) for row in table] == [1, 2, 4, 8, 16, 32, 48]
