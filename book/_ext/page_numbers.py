@@ -13,13 +13,14 @@ import numpy as np
 import roofline
 import roofline_helpers as rh
 from page_board import board, markdown
-from page_figures import EXPLAINED, ROOT, program, slow_step
+from page_figures import EXPLAINED, ROOT, program
 from roofline import readers, xla
 from roofline.diagnosis.findings import CAUSES
 from roofline.labs import riddle
 from roofline.xla.expected import worth_of_cycles
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
+from samples import SAMPLES
 from theme import INSTALLS
 
 
@@ -35,7 +36,7 @@ def numbers() -> dict[str, str]:
     return {
         **_front(),
         **_install(),
-        **_slow_step(),
+        **_samples(),
         **_riddle(),
         **_ridges(),
         **_rules_of_thumb(),
@@ -107,12 +108,13 @@ def _install() -> dict[str, str]:
     }
 
 
-def _slow_step() -> dict[str, str]:
-    """The front page's waterfall: what it begins and ends with."""
-    why = slow_step()
+def _samples() -> dict[str, str]:
+    """The front page's sample reports: the decode step's least time, and both of its rungs."""
+    first, last = (SAMPLES[name].explanation() for name in ("decode-first", "decode-last"))
     return {
-        "front_why_least": rh.si(why.hand, "s"),
-        "front_why_wall": rh.si(why.wall, "s"),
+        "front_why_least": rh.si(first.hand, "s"),
+        "front_why_first": rh.si(first.wall, "s"),
+        "front_why_last": rh.si(last.wall, "s"),
     }
 
 

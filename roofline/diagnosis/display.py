@@ -290,7 +290,7 @@ def parts(why: Explanation) -> list[str | Grid]:
     ]
     bars = [(bar.name, cell(1e3 * bar.seconds), "ms") for bar in why.waterfall]
     bars.append(("the call", cell(1e3 * why.wall), "ms"))
-    causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(changes(why), 1)]
+    causes = [(f"{n}.", _cause(why, finding)) for n, finding in enumerate(changes(why), 1)]
     shown: list[str | Grid] = [title(why), "", " ".join(answer(why))]
     for name, grid in (
         ("what to change, the largest loss first", Grid(["", ""], causes[:FIRST])),
@@ -315,17 +315,19 @@ def _grid(rows: list[dict[str, Any]]) -> Grid:
     return Grid(["", *list(rows[0])[1:]] if rows else [], lines)
 
 
-def _cause(finding: Finding) -> str:
+def _cause(why: Explanation, finding: Finding) -> str:
     where = f" ({finding.source})" if finding.source else ""
-    lines = [f"{finding.title}{where}", finding.evidence, cost(finding), f"try: {finding.advice}"]
-    return "\n".join(line for line in lines if line)
+    told = [f"{finding.title}{where}", finding.evidence, cost(why, finding)]
+    return "\n".join(line for line in (*told, f"try: {finding.advice}") if line)
 
 
-def cost(finding: Finding) -> str:
+def cost(why: Explanation, finding: Finding) -> str:
     """Return a cause's cost: its share of the call, and seconds only if a range was checked."""
-    if not finding.named or not finding.share:
+    rows = [row.seconds for row in why.rows if row.name in finding.kernels]
+    part = min(finding.share or math.fsum(rows) / why.wall, 1.0)
+    if not finding.named or part < 0.005 or open_ended(why):
         return ""
-    share = "all" if finding.share >= 1 else f"{finding.share:.0%}"
+    share = "all" if part == 1 else f"{part:.0%}"
     text = f"{'in kernels that take ' if finding.kernels else ''}{share} of the call"
     if finding.saves is None:
         return text

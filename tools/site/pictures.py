@@ -3,8 +3,7 @@
     python -m tools.site.pictures
 
 A copy is the checked output of a notebook's cell itself, so it cannot differ from what that draws.
-The waterfall of the README and the front page is drawn by ``book/_ext/page_figures.py``, which also
-runs the front page's program, where there is a compiler for it.
+``book/_ext/page_figures.py`` runs the front page's program, where there is a compiler for it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tools import books
 from tools.notebooks import run as notebooks
 
 sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
-from page_figures import EXPLAINED, draw_waterfall, explained
+from page_figures import EXPLAINED, explained
 from roofline.xla import can_compile
 
 MIXTURES = "notebooks/mixtures-of-experts.ipynb"
@@ -27,7 +26,6 @@ COPIES = {
     ),
     "book/images/scoreboard-errors.png": (MIXTURES, "fig-step-errors"),
 }
-DRAWN = "book/images/waterfall.png"
 
 
 def picture(notebook: str, name: str) -> bytes:
@@ -53,7 +51,7 @@ def copies() -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    for name, content in {**copies(), DRAWN: draw_waterfall()}.items():
+    for name, content in copies().items():
         (books.ROOT / name).write_bytes(content)
     if can_compile("v6e") is None:
         explained().save(EXPLAINED)

@@ -1,0 +1,60 @@
+"""Sample reports and the summary's table of causes are what the package has."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+import page_numbers
+import samples
+from roofline.diagnosis import display
+from roofline.diagnosis.answer import answer
+from roofline.diagnosis.findings import CAUSES
+from roofline_helpers.common.show import si
+from tools import books
+
+
+@pytest.mark.parametrize("name", list(samples.SAMPLES))
+def test_a_sample_report_is_one_small_file_with_all_of_its_record(
+    name: str, tmp_path: Path
+) -> None:
+    sample = samples.SAMPLES[name]
+    why, file = sample.explanation(), tmp_path / f"{name}.html"
+    samples.page(sample, file)
+    page = html.unescape(file.read_text("utf-8"))
+    assert file.stat().st_size <= 400_000
+    assert not re.search(r"src=|@import|url\((?!#)|https?://(?!www\.w3\.org)", page)
+    assert page.index(sample.told) < page.index(answer(why)[0]) < page.index("By kernel")
+    for finding in why.findings:
+        assert finding.source in page
+        cost = display.cost(why, finding)
+        assert cost in page
+        assert bool(cost) or not finding.named or not finding.kernels
+    assert all(row.source in page for row in why.kernels)
+    assert "ellipsis" not in page
+    assert f'href="samples/{name}.html"' in (books.ROOT / "index.md").read_text("utf-8")
+
+
+def test_the_front_page_and_the_readme_say_what_the_samples_say() -> None:
+    first = samples.SAMPLES["decode-first"].explanation()
+    assert first.hand is not None
+    numbers = page_numbers._samples()
+    assert numbers["front_why_least"] == si(first.hand, "s") == "4.06 ms"
+    assert (numbers["front_why_first"], numbers["front_why_last"]) == ("27.3 ms", "5.1 ms")
+    readme = (books.ROOT / "README.md").read_text("utf-8")
+    assert f"> {' '.join(answer(first))}" in readme
+    assert f"> 1. {first.findings[0].title}" in readme
+
+
+def test_every_cause_is_in_the_summary_with_a_chapter_of_the_book() -> None:
+    table = page_numbers.numbers()["cause_table"]
+    rows = re.findall(r"^\| (.*) \| (.*) \| \[\]\(\.\./(.*)\.ipynb\) \|$", table, re.MULTILINE)
+    expected = [(cause.title.lower(), cause.advice, cause.chapter) for cause in CAUSES.values()]
+    assert [(title.lower(), advice, chapter) for title, advice, chapter in rows] == expected
+    toc = (books.ROOT / "_toc.yml").read_text("utf-8")
+    chapters = set(re.findall(r"file: (\S+)", toc))
+    assert {chapter for _, _, chapter in expected} <= chapters
+    assert "{{ cause_table }}" in (books.ROOT / "book/summary.md").read_text("utf-8")
