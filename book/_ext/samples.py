@@ -58,7 +58,7 @@ def page(sample: Sample, file: Path) -> None:
     body = '<main class="explained whole">'
     assert body in text
     lead = render(LEAD, told=sample.told, chapter=sample.chapter)
-    file.write_text(text.replace(body, body + lead), "utf-8")
+    file.write_text(text.replace(body, f"{body}{lead}"), "utf-8")
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:

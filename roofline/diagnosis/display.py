@@ -322,12 +322,16 @@ def _cause(why: Explanation, finding: Finding) -> str:
 
 
 def cost(why: Explanation, finding: Finding) -> str:
-    """Return a cause's cost: its share of the call, and seconds only if a range was checked."""
-    rows = [row.seconds for row in why.rows if row.name in finding.kernels]
-    part = min(finding.share or math.fsum(rows) / why.wall, 1.0)
-    if not finding.named or part < 0.005 or open_ended(why):
+    """Return a cause's cost: its share of the call, and seconds only if a range was checked.
+
+    An older record has no share, and not all kernels: then it is the estimated loss, as such.
+    """
+    if not finding.named or open_ended(why):
         return ""
-    share = "all" if part == 1 else f"{part:.0%}"
+    if not finding.share:
+        lost = finding.seconds / why.wall
+        return f"an estimated {lost:.0%} of the call, not checked by a timed pair" if lost else ""
+    share = "all" if finding.share >= 1 else f"{finding.share:.0%}"
     text = f"{'in kernels that take ' if finding.kernels else ''}{share} of the call"
     if finding.saves is None:
         return text

@@ -7,6 +7,7 @@ adds up to the call; the longest are open. The page sorts it by any column.
 from __future__ import annotations
 
 import importlib.util
+import re
 from io import StringIO
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -76,7 +77,7 @@ def _roofline(why: Explanation) -> str:
         written, nothing = StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(written, format="svg", metadata=nothing, bbox_inches="tight")
         pyplot.close(figure)
-    svg = written.getvalue()
+    svg = re.sub(r'<g id="[^"]*"', "<g", written.getvalue())  # some names are there twice
     label = f"{len(kernels)} kernels where they were measured, under the roofline"
     named = f'<svg class="roofline" role="img" aria-label="{label}" '
     return Markup(svg[svg.index("<svg ") :].replace("<svg ", named, 1))

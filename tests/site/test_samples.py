@@ -25,6 +25,9 @@ def test_a_sample_report_is_one_small_file_with_all_of_its_record(
     why, file = sample.explanation(), tmp_path / f"{name}.html"
     samples.page(sample, file)
     page = html.unescape(file.read_text("utf-8"))
+    assert '<main class="explained whole"><p class="made">' in file.read_text("utf-8")
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len({*ids})
     assert file.stat().st_size <= 400_000
     assert not re.search(r"src=|@import|url\((?!#)|https?://(?!www\.w3\.org)", page)
     assert page.index(sample.told) < page.index(answer(why)[0]) < page.index("By kernel")
