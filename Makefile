@@ -15,7 +15,7 @@ export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: help book pdf serve test quick thorough colab incolab lint notebooks predictions records programs lab links repository lock clean environment
+.PHONY: help book pdf slides serve test quick thorough colab incolab lint notebooks predictions records programs lab links repository lock clean environment
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -39,6 +39,10 @@ book: $(READY) ## build the site into _build/html
 
 pdf: book ## print the site into one PDF too (needs Chromium)
 	@$(PY) -m tools.site.pdf
+
+slides: book ## make slides and a teacher's answer key out of the site
+	@$(PY) -m tools.site.slides
+	@echo "Open _build/slides.html and _build/answers.html in a browser."
 
 serve: book ## build the site and show it on http://localhost:8000
 	@echo "The book is at http://localhost:$(PORT) (stop with Ctrl-C)"
