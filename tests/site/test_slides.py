@@ -28,7 +28,7 @@ def test_a_chapter_becomes_goals_figures_take_away_and_a_key(tmp_path: Path) -> 
         for name in ("slides", "answers")
     )
     texts = [" ".join(one.get_text().split()) for one in made.select(".slide")]
-    assert texts == ["FusionTo fuse.", "Two kernels.", "Take-away Count."] * 2
+    assert texts == ["FusionTo fuse.", "Two kernels.", "Take-awayCount."] * 2
     assert [str(image) for image in made.select("img")] == ['<img src="html/_images/a.png"/>'] * 2
     assert "Four." not in made.get_text()
     [key] = answers.select(".key")
