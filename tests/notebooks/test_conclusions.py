@@ -1837,17 +1837,23 @@ def test_sixteen_tokens_wake_two_thirds_of_qwens_experts_and_read_far_more_than_
     assert read[1024] < 1.03 * read[64]
 
 
-def test_measured_experts_bend_at_the_rows_of_the_ridge() -> None:
-    measured = chapter_of_experts()["measured"]
+def test_measured_experts_bend_at_about_half_the_rows_of_the_ridge() -> None:
+    names = chapter_of_experts()
+    measured, corners = names["measured"], {}
     took = measured("h200", "bf16")
     assert took[1024] / took[16] == pytest.approx(1.255, abs=0.01)
-    ridge = rh.chip("h200").roofline("bf16").ridge
-    assert 128 < ridge < 256
     for chip, dtype in (("h200", "bf16"), ("b200", "bf16"), ("b200", "fp8"), ("b200", "nvfp4")):
         took = measured(chip, dtype)
         before, after = took[2048] / took[256], took[16384] / took[4096]
         assert before < 1.35, (chip, dtype)  # of eight times the work
         assert 3.5 < after < 4.1, (chip, dtype)  # of four times
+        corners[chip, dtype] = took[16] / took[16384] * 1024  # rows
+        ridge = rh.chip(chip).roofline("bf16").ridge
+        assert 0.4 < corners[chip, dtype] / ridge < 0.61, (chip, dtype)
+    assert corners["h200", "bf16"] == pytest.approx(124, abs=1)
+    assert corners["h200", "bf16"] * 16 == pytest.approx(1983, abs=2)
+    read = names["job"](16, "bf16").bytes / measured("h200", "bf16")[16]
+    assert read / rh.chip("h200").roofline("bf16").bandwidth == pytest.approx(0.92, abs=0.01)
 
 
 def test_grouped_kernels_reach_a_third_to_a_half_of_the_peak() -> None:
@@ -1918,6 +1924,8 @@ def test_experts_of_deepseek_are_wide_enough_inside_a_host_and_not_across() -> N
     assert round(least(small, small["x"])) == round(least(small, small.fast)) == 1530
     assert least(small, small["x"], active=8) < 2048 < least(large, large["x"], active=8)
     host, hosts = (roofline.network.topology("h200", count) for count in (8, 64))
+    assert least(host, host.fast) < 2048 < 2 * least(host, host.fast)  # at half of the rates
+    assert 2 * least(host, host.fast, active=8) < 2048
     assert least(host, host.fast) < 2048 < 10_000 < least(hosts, hosts.axes, active=8)
     # with at most four hosts for a token, the dispatch alone takes longer than the arithmetic
     width, links = 7168, rh.chip("h200").links
@@ -2011,6 +2019,11 @@ def test_measured_layouts_of_experts_and_what_uneven_loads_cost_them() -> None:
     assert longer(whole, 32) < 1
     assert longer(whole, 16384) == pytest.approx(1.63, abs=0.01)
     assert longer(cut, 16384) < 1.1
+    # the layout that is ahead with even loads is ahead with uneven ones, too
+    for chip, dtype, even, uneven in (("h200", "bf16", -0.15, -0.75), ("b200", "fp8", 0.41, 0.11)):
+        for load, saved in (("even", even), ("power law 1.2", uneven)):
+            times = [took[chip, dtype, way, load, 16384] for way in (whole, cut)]
+            assert 1 - times[0] / times[1] == pytest.approx(saved, abs=0.01), (chip, load)
 
 
 def test_a_served_mixture_is_predicted_between_two_engines() -> None:
@@ -2046,6 +2059,9 @@ def test_kinds_of_predictions_of_mixtures() -> None:
         for what in ("time per token", "training")
     )
     assert served[0] < 1.6 * served[1]
+    first = [kinds[f"first token, {kind}"] for kind in ("mixtures", "dense")]
+    assert f"{100 * first[0]:.0f}%" in prose("mixtures-of-experts")
+    assert first[0] > 2 * first[1]
     assert trained[0] > max(0.25, 2 * trained[1])
     for error in served:
         assert f"{100 * error:.0f}%" in prose("mixtures-of-experts")
