@@ -311,26 +311,17 @@ def _predict(options: argparse.Namespace) -> int:
     return 1 if len(refused) else 0
 
 
-SERVED = (
-    *("concurrency", "inputs", "outputs", "workers", "readers", "data", "budget", "cached"),
-    *("reserve", "rate", "draft", "draft_tokens", "acceptance"),
-    *("weights", "experts", "projections", "cache", "activations"),
-)
-"""Options of `serve` that are arguments of `validation.service.service`."""
-
-
 def _serve(options: argparse.Namespace) -> int:
     from roofline.validation import service
     from roofline_helpers.common.checks import whole
 
-    stated = {name: getattr(options, name) for name in SERVED}
+    others = {"command", "run", "words", "json", "model", "chip", "target"}
+    stated = {name: value for name, value in vars(options).items() if name not in others}
     asked = {name: value for name, value in stated.items() if value is not None}
     most = whole("--concurrency", asked.pop("concurrency"))
     target = service.targets(options.target) if options.target else None
     doubled = [2**n for n in range(most.bit_length()) if 2**n < most]
-    answer = service.answer(
-        options.model, options.chip, [*doubled, most], target, chips=options.chips, **asked
-    )
+    answer = service.answer(options.model, options.chip, [*doubled, most], target, **asked)
     if options.json:
         _json(answer.data())
     else:

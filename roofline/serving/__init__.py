@@ -32,7 +32,7 @@ Sources: A. Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783; 
 arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rotary embedding).
 """
 
-from roofline.serving.batches import best_batch, frontier
+from roofline.serving.batches import best_batch
 from roofline.serving.loads import Load, NoRoom, Readers, Worker, curve, load, pareto
 from roofline.serving.setting import ROLES
 from roofline.serving.speculation import speculative
@@ -43,7 +43,6 @@ __all__ = [
     "step",
     "best_batch",
     "ServingStep",
-    "frontier",
     "speculative",
     "load",
     "curve",

@@ -1,13 +1,11 @@
-"""The batches at which a service is at its best."""
+"""The batch at which a service is at its best."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from typing import Any
 
 from roofline.serving.steps import ServingStep, largest, step
-from roofline_helpers.common.checks import BadType, single, whole
+from roofline_helpers.common.checks import BadType, single
 from roofline_helpers.models import Decoder
 
 
@@ -43,41 +41,3 @@ def best_batch(
     most = single_batch.largest_batch()
     batch = largest(lambda n: limit - single_batch.but(batch=n).seconds, most)
     return single_batch.but(batch=batch) if batch else None
-
-
-def frontier(
-    step: ServingStep, batches: Iterable[int], *, latency: float | None = None
-) -> list[ServingStep]:
-    """Return the steps on the frontier from the fastest to the most tokens per second.
-
-    They fit, and each has more tokens per second than the one before.
-
-    Parameters
-    ----------
-    step : ServingStep
-        The step whose batch is varied.
-    batches : iterable of int
-        Batches to try.
-    latency : float, optional
-        Seconds that a token may take: a service's target.
-
-    Raises
-    ------
-    BadType, BadValue
-        Not whole positive batches; not a positive number of seconds.
-
-    Examples
-    --------
-    >>> from roofline import network
-    >>> first = step("llama-3-8b", network.topology("v5e", "4x2"), batch=1)
-    >>> [step.setting.batch for step in frontier(first, [1, 8, 64])]
-    [1, 8, 64]
-    """
-    limit = math.inf if latency is None else single("latency", latency)
-    kept: list[ServingStep] = []
-    for batch in sorted({whole("batch", n) for n in batches}):
-        larger = step.but(batch=batch)
-        better = not kept or larger.tokens_per_second > kept[-1].tokens_per_second
-        if larger.fits and larger.time_per_token <= limit and better:
-            kept.append(larger)
-    return kept

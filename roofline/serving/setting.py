@@ -19,7 +19,7 @@ from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Fields
 from roofline_helpers.measured.laws import law_of
 from roofline_helpers.models import Decoder
-from roofline_helpers.models.layers import GROUP, Experts, Mixer
+from roofline_helpers.models.layers import GROUP, Experts
 from roofline_helpers.work import Work
 
 PHASES = ("decode", "prefill")
@@ -267,7 +267,6 @@ class ServingSetting(Fields):
     def sizes(self) -> Sizes:
         """The part of the setting that the operations depend on."""
         prefill, sequences = self.phase == "prefill", self.sequences("data", "expert")
-        types = ("weights", "experts", "projections", "vocabulary", "activations", "cache")
         sizes = Sizes(
             model=self.model,
             half=self.half,
@@ -283,7 +282,8 @@ class ServingSetting(Fields):
             positions=1 if prefill else self.size("context"),
             expert_widths=self.expert_widths,
             expert_groups=self.expert_groups,
-            **{name: getattr(self, name) for name in types},
+            vocabulary=self.vocabulary,
+            **{name: getattr(self, name) for name in TYPES},
             group=self.model.stored.group if self.model.stored else GROUP,
             fusion=self.fusion,
             attention=self.attention,
@@ -341,20 +341,6 @@ class ServingSetting(Fields):
         return float(self.model.mixers(lambda mixer: mixer.absorbed) / self.cached_layers)
 
     @property
-    def cache_copies(self) -> float:
-        """Copies of the cache: more than 1 if "tensor" is larger than the number of KV heads."""
-        return self._cached(True) / self._cached(False) if self.cached_layers else 1.0
-
-    def _cached(self, copies: bool) -> float:
-        """Return the elements that one sequence's cache has."""
-
-        def elements(mixer: Mixer) -> float:
-            times = max(1.0, self.size("tensor") / mixer.kv_heads) if copies else 1.0
-            return times * mixer.cache_width * mixer.kept(self.context)
-
-        return float(self.model.mixers(elements))
-
-    @property
     def state_bytes(self) -> float:
         """Bytes of the sequences' states on one device, of layers without a cache."""
         part = self.model.state_bytes / self.size("tensor")
@@ -363,5 +349,9 @@ class ServingSetting(Fields):
     @property
     def cache_bytes(self) -> float:
         """Bytes of cache and states on one device."""
-        part = self._cached(True) * width(self.cache) / self.size("tensor", "context")
-        return part * self.sequences("data", "expert", "batch") + self.state_bytes
+        tensor = self.size("tensor")  # with more devices than KV heads each has a copy
+        elements = self.model.mixers(
+            lambda m: max(1, tensor / m.kv_heads) * m.cache_width * m.kept(self.context)
+        )
+        part = elements * width(self.cache) / self.size("tensor", "context")
+        return float(part * self.sequences("data", "expert", "batch") + self.state_bytes)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from roofline import network, serving
 from roofline.configurations import model
+from roofline.serving.setting import TYPES
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import BadValue, RooflineError, whole
 
 if TYPE_CHECKING:
     import pandas
-
-TYPES = ("weights", "experts", "projections", "activations", "cache")
 
 QUANTITIES = ("time per token", "first token", "tokens/s per chip")
 """What is compared. The last follows from the others: requests = rate · time."""

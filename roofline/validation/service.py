@@ -13,6 +13,7 @@ from roofline import network, serving
 from roofline.configurations import model as model_of
 from roofline.serving import Load
 from roofline.serving.loads import NoRoom
+from roofline.serving.tensor_parallel import COUNTS
 from roofline.terminal import Grid
 from roofline.validation.loads import DENSE, MIXTURE, SPREAD, points
 from roofline_helpers.chips import chip as chip_of
@@ -36,10 +37,6 @@ _TARGET = re.compile(
     r"(?P<rate>[\d.]+) requests/s|(?:(?:p50|mean|median) )?"
     r"(?P<time>time per token|first token) (?P<limit>[\d.]+) (?P<unit>ms|s)"
 )
-
-
-COUNTS = (1, 2, 4, 8)
-"""Chips of an engine to try where fewer have no room, or for a target."""
 
 
 class Range(NamedTuple):
@@ -297,7 +294,7 @@ def _fewest(model: Any, chip: Any, **asked: Any) -> str:
     """Return a sentence on the fewest chips of an engine that have room."""
     for count in COUNTS:
         with suppress(BadValue):
-            service(model, chip, concurrency=[1], **{**asked, "chips": count})
+            service(model, chip, concurrency=[1], chips=count, **asked)
             return f" {count} chips have room."
     return ""
 

@@ -62,7 +62,7 @@ class _PublishedRow(Generic[Step], Fields):
     def _topology(self, ceilings: str) -> network.Topology:
         return network.topology(self.chip, self.shape, ceilings=ceilings)
 
-    def _step(self, ceilings: str) -> Step:
+    def _step(self, ceilings: str, *, law: bool = False) -> Step:
         raise NotImplementedError
 
     @cached_property
@@ -74,6 +74,11 @@ class _PublishedRow(Generic[Step], Fields):
     def reached(self) -> Step:
         """The step at reached ceilings – its `seconds` are the prediction."""
         return self._step("reached")
+
+    @cached_property
+    def by_law(self) -> Step:
+        """The step by the laws of measured kernels, or at reached ceilings without any."""
+        return self._step("reached", law=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,11 +115,6 @@ class PublishedStep(_PublishedRow[TrainingStep]):
     def _step(self, ceilings: str, *, law: bool = False) -> TrainingStep:
         setting = {"batch": self.batch, "seq": self.seq, "law": law, **self.setting}
         return training.step(self.model, self._topology(ceilings), self.mesh, **setting)
-
-    @cached_property
-    def by_law(self) -> TrainingStep:
-        """The step at reached ceilings, or by the laws of measured kernels if there are any."""
-        return self._step("reached", law=True)
 
     @property
     def record(self) -> str:
@@ -205,22 +205,13 @@ class PublishedDecode(_PublishedRow[ServingStep]):
     setting: Mapping[str, Any] = field(default_factory=dict)
 
     task: ClassVar[str] = "decode"
+    compiled: ClassVar[None] = None
 
     def _step(self, ceilings: str, *, law: bool = False) -> ServingStep:
         topology = self._topology(ceilings)
         asked = {"mesh": {"tensor": topology.members}, **self.setting}  # tensor_parallel_size
         asked |= {"batch": self.batch, "context": self.context, "law": law}
         return serving.step(self.model, topology, **asked)
-
-    @cached_property
-    def by_law(self) -> ServingStep:
-        """By the laws of measured kernels, or at reached ceilings where there are none."""
-        return self._step("reached", law=True)
-
-    @property
-    def compiled(self) -> None:
-        """No decode step was compiled whole."""
-        return None
 
     @property
     def dtype(self) -> str:
