@@ -12,6 +12,7 @@ import numpy as np
 
 import roofline
 import roofline_helpers as rh
+import samples
 from page_board import board, markdown
 from page_figures import EXPLAINED, ROOT, program
 from roofline import readers, xla
@@ -20,7 +21,6 @@ from roofline.labs import riddle
 from roofline.xla.expected import worth_of_cycles
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
-from samples import SAMPLES
 from theme import INSTALLS
 
 
@@ -110,7 +110,7 @@ def _install() -> dict[str, str]:
 
 def _samples() -> dict[str, str]:
     """The front page's sample reports: the decode step's least time, and both of its rungs."""
-    first, last = (SAMPLES[name].explanation() for name in ("decode-first", "decode-last"))
+    first, last = samples.explanation("decode-first"), samples.explanation("decode-last")
     return {
         "front_why_least": rh.si(first.hand, "s"),
         "front_why_first": rh.si(first.wall, "s"),

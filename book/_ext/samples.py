@@ -7,7 +7,7 @@ style along and needs no other file. Above each stands what it is about, with li
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -17,48 +17,37 @@ from roofline_helpers.common.show import render
 FOLDER = "samples"
 
 
-class Sample(NamedTuple):
-    """A rung of a ladder, what it is, and the chapter that tells of it."""
-
-    ladder: str
-    rung: str
-    told: str
-    chapter: str
-    batch: int
-
-    def explanation(self) -> Explanation:
-        """Return the rung's explanation."""
-        steps = ladder.committed()[self.ladder].select(batch=self.batch)
-        return next(step.why for step in steps if step.rung == self.rung and step.why is not None)
-
-
 DECODE = "a decode step of Llama-3-8B, 16 sequences of 2048 tokens"
 SAMPLES = {
-    "decode-first": Sample(
-        "decode-rungs", "as first written", f"{DECODE}, as first written", "decode", 16
-    ),
-    "decode-last": Sample(
-        "decode-rungs", "narrow sums", f"{DECODE}, after nine changes", "decode", 16
-    ),
-    "train-step": Sample(
-        "train-step", "as first written", "a training step on four GPUs", "training", 16
-    ),
+    "decode-first": ("decode-rungs", "as first written", f"{DECODE}, as first written"),
+    "decode-last": ("decode-rungs", "narrow sums", f"{DECODE}, after nine changes"),
+    "train-step": ("train-step", "as first written", "a training step on four GPUs"),
 }
-"""Each page by its name."""
+"""By the name of each page its ladder, its rung and what it is."""
+
+CHAPTERS = {"decode-rungs": "decode-step-made-fast", "train-step": "training-step-made-fast"}
 
 LEAD = """<p class="made">A sample report: {{ told }}. It is what <code>why.save("why.html")</code>
 writes. <a href="../notebooks/where-the-time-goes.html">How to read it</a>,
-<a href="../notebooks/{{ chapter }}-step-made-fast.html">how the step was changed</a>,
+<a href="../notebooks/{{ chapter }}.html">how the step was changed</a>,
 <a href="../index.html">the book</a>.</p>"""
 
 
-def page(sample: Sample, file: Path) -> None:
-    """Write one sample report."""
-    text = sample.explanation().save(file).read_text("utf-8")
-    body = '<main class="explained whole">'
-    assert body in text
-    lead = render(LEAD, told=sample.told, chapter=sample.chapter)
-    file.write_text(text.replace(body, f"{body}{lead}"), "utf-8")
+def explanation(name: str) -> Explanation:
+    """Return the explanation of a sample: with 16 sequences."""
+    job, rung, _ = SAMPLES[name]
+    steps = ladder.committed()[job].select(batch=16)
+    return next(step.why for step in steps if step.rung == rung and step.why is not None)
+
+
+def write(name: str, folder: Path) -> Path:
+    """Write one sample report into a folder, and return its file."""
+    job, _, told = SAMPLES[name]
+    file = explanation(name).save(folder / f"{name}.html")
+    head, main, rest = file.read_text("utf-8").partition('<main class="explained whole">')
+    lead = render(LEAD, told=told, chapter=CHAPTERS[job])
+    file.write_text(f"{head}{main}{lead}{rest}", "utf-8")
+    return file
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
@@ -66,8 +55,8 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     if error is None and app.builder.name == "html":
         folder = Path(app.outdir) / FOLDER
         folder.mkdir(exist_ok=True)
-        for name, sample in SAMPLES.items():
-            page(sample, folder / f"{name}.html")
+        for name in SAMPLES:
+            write(name, folder)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

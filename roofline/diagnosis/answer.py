@@ -27,46 +27,36 @@ _LIMITS = {"hbm": "memory", "matrix": "compute", "vector": "vector"}
 _WAITS = {GAP: "idle", HOST: "idle", LOOP: "idle", WAIT: "wait", TRANSFER: "transfer"}
 
 PARTS = {
-    "memory": ("{} is bound by memory", "moving bytes at the rate that the memory reaches"),
-    "compute": ("{} is bound by arithmetic", "FLOPs at the rate that good kernels reach"),
-    "vector": (
-        "{} is bound by elementwise work",
-        "operations at the rate that the vector unit reaches",
-    ),
-    "network": ("{} is bound by the network", "exchanges between devices that no kernel hides"),
-    "above": (
-        "{} is bound by no ceiling of the chip",
-        "what kernels take beyond the time of their bytes and FLOPs",
-    ),
-    "idle": ("{} mostly waits", "time in which no kernel runs"),
-    "wait": ("{} waits for another device", "waiting for the slowest device"),
-    "transfer": ("{} waits for copies", "copies between the host and the device"),
-    "no roof": ("What bounds {} isn't known", "kernels that have no roof here"),
-    "undeclared": (
-        "What bounds {} can't be told",
-        "kernels that state no FLOPs, and whose bytes don't account for their time",
-    ),
-    "overlapping": (
-        "What bounds {} can't be told",
-        "kernels that overlap, so that none has a time of its own",
-    ),
-    "cached": (
-        "What bounds {} depends on what stays on the chip",
-        "kernels that beat the published roof, so that not all of their bytes left it",
-    ),
-    "ceilings": (
-        "What bounds {} depends on the ceilings",
-        "kernels that meet one first by published figures, and another by reached ones",
-    ),
-    "data": (
-        "What bounds {} depends on what its program doesn't say",
-        "kernels whose bytes data choose, or whose peak nobody publishes",
-    ),
-    "rest": ("{} isn't explained", "nothing that the profiler shows"),
+    "memory": "moving bytes at the rate that the memory reaches",
+    "compute": "FLOPs at the rate that good kernels reach",
+    "vector": "operations at the rate that the vector unit reaches",
+    "network": "exchanges between devices that no kernel hides",
+    "above": "what kernels take beyond the time of their bytes and FLOPs",
+    "idle": "time in which no kernel runs",
+    "wait": "waiting for the slowest device",
+    "transfer": "copies between the host and the device",
+    "rest": "nothing that the profiler shows",
+    "no roof": "kernels that have no roof here",
+    "undeclared": "kernels that state no FLOPs, and whose bytes don't account for their time",
+    "overlapping": "kernels that overlap, so that none has a time of its own",
+    "cached": "kernels that beat the published roof, so that some bytes stayed on the chip",
+    "ceilings": "kernels that published ceilings limit in one way, and reached ones in another",
+    "data": "kernels whose bytes data choose, or whose peak nobody publishes",
 }
-"""What is said of a call whose largest part is this one, and what that part goes to."""
+"""What the parts of a call's time go to; the last six say what a bound depends on."""
 
-_TIME_ALONE = "Time the longest of them alone to find out."
+_BOUND = {
+    "memory": "is bound by memory",
+    "compute": "is bound by arithmetic",
+    "vector": "is bound by elementwise work",
+    "network": "is bound by the network",
+    "above": "is bound by no ceiling of the chip",
+    "idle": "mostly waits",
+    "wait": "waits for another device",
+    "transfer": "waits for copies",
+    "rest": "isn't explained",
+}
+
 _NEXT = CHANGES | {
     "above": "Faster memory or more FLOP/s change nothing about that; how these kernels run does.",
     "idle": "Faster kernels change nothing about that; fewer launches, or a quicker host, may.",
@@ -142,15 +132,17 @@ def answer(why: Explanation) -> list[str]:
     whole = sum(parts.values()) or 1.0
     (name, seconds), *_ = parts.items()
     if seconds >= MOST * whole:
-        told = f"{seconds / whole:.0%} of it ({si(seconds, 's')}) goes to {PARTS[name][1]}"
-        said = [f"{PARTS[name][0]}: {told}.", _NEXT.get(name, _TIME_ALONE)]
+        verdict = f"{{}} {_BOUND[name]}" if name in _BOUND else "what bounds {} can't be told"
+        told = f"{seconds / whole:.0%} of it ({si(seconds, 's')}) goes to {PARTS[name]}"
+        said = [f"{verdict}: {told}.", _NEXT.get(name, "Time the longest of them alone.")]
     else:
         seen = [(part, took / whole) for part, took in parts.items() if took >= SEEN * whole]
-        shares = ", ".join(f"{share:.0%} to {PARTS[part][1]}" for part, share in seen[:3])
+        shares = ", ".join(f"{share:.0%} to {PARTS[part]}" for part, share in seen[:3])
         said = [f"{{}} has no one bound: of its time go {shares}."]
         said.append("Faster memory, or more FLOP/s, would each shorten one part only.")
-    lead = "Nothing ran; by its program, this call" if why.origin == "modelled" else "This call"
-    said[0] = said[0].format(lead if said[0][0] == "{" else lead[0].lower() + lead[1:])
+    lead = "nothing ran; by its program, " if why.origin == "modelled" else ""
+    said[0] = f"{lead}{said[0].format('this call')}"
+    said[0] = said[0][0].upper() + said[0][1:]
     if why.platform == "cpu":
         said = [text.replace("the memory", "memory or a cache") for text in said]
     if why.hand and why.origin == "measured":

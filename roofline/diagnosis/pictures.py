@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofline.diagnosis.rows import REST, TimedRow
@@ -23,28 +22,11 @@ _SEEN = 0.002
 """Share of the call from which on a kernel is a point under the roofline."""
 
 
-def draw_bars(axes: Axes, bars: Sequence[tuple[str, float, str]], size: float) -> None:
-    """Draw steps, each from where the one before ends, and the whole as the last.
-
-    `bars` have a name, which stands above its bar in letters of `size` points, seconds, and a
-    colour; what is taken away is hatched.
-    """
-    begun, where = 0.0, axes.get_yaxis_transform()  # names from the left edge, whatever the times
-    about: dict[str, Any] = {"textcoords": "offset points", "fontsize": size}
-    for number, (name, seconds, colour) in enumerate(bars):
-        left = 0.0 if number == len(bars) - 1 else begun
-        hatch = "//" if seconds < 0 else ""
-        axes.barh(number, seconds, 0.45, left=left, color=colour, hatch=hatch, gid=f"bar:{name}")
-        label, end = si(seconds, "s") if abs(seconds) > 1e-12 else "0", max(left, left + seconds)
-        axes.annotate(label, (end, number), (4, 0), va="center", **about)
-        axes.annotate(shortened(name, 44), (0, number - 0.26), (2, 0), where, va="bottom", **about)
-        begun += seconds
-    axes.set_yticks([])
-    axes.set_ylim(len(bars) - 0.5, -0.85)
-
-
 def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
-    """Draw the steps from the least time to the clock's, top to bottom, names above their bars."""
+    """Draw the steps from the least time to the clock's, top to bottom, names above their bars.
+
+    What is taken away is hatched.
+    """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     from roofline_helpers import plot
@@ -53,12 +35,22 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     if ax is None:
         plot.style.figure_of(axes).set_size_inches(9, 1.6 + 0.4 * len(why.waterfall))
     ideal, _, _, gained, *_ = plot.PALETTE["series"]
-    known = {"least": ideal, "rest": "#8c8c8c"}
-    bars = []
-    for bar in why.waterfall:
-        colour = plot.PALETTE["lost"] if bar.seconds > 0 else gained
-        bars.append((bar.name, bar.seconds, known.get(KINDS.get(bar.name, ""), colour)))
-    draw_bars(axes, [*bars, ("the call", why.wall, "#404040")], plot.style.SMALL)
+    known = {"least": ideal, "rest": "#8c8c8c", "call": "#404040"}
+    bars = [(bar.name, bar.seconds, KINDS.get(bar.name, "")) for bar in why.waterfall]
+    bars.append(("the call", why.wall, "call"))
+    begun, where = 0.0, axes.get_yaxis_transform()  # names from the left edge, whatever the times
+    about: dict[str, Any] = {"textcoords": "offset points", "fontsize": plot.style.SMALL}
+    for number, (name, seconds, kind) in enumerate(bars):
+        left = 0.0 if kind == "call" else begun
+        hatch = "//" if seconds < 0 else ""
+        colour = known.get(kind, plot.PALETTE["lost"] if seconds > 0 else gained)
+        axes.barh(number, seconds, 0.45, left=left, color=colour, hatch=hatch)
+        label, end = si(seconds, "s") if abs(seconds) > 1e-12 else "0", max(left, left + seconds)
+        axes.annotate(label, (end, number), (4, 0), va="center", **about)
+        axes.annotate(shortened(name, 44), (0, number - 0.26), (2, 0), where, va="bottom", **about)
+        begun += seconds
+    axes.set_yticks([])
+    axes.set_ylim(len(bars) - 0.5, -0.85)
     axes.margins(x=0.18)
     axes.set_xlabel("time of one call")
     axes.xaxis.set_major_locator(MaxNLocator(5))

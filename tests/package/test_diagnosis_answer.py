@@ -85,11 +85,11 @@ def one(row: TimedRow, why: Explanation) -> Explanation:
     ("changes", "says"),
     [
         ({}, "is bound by memory"),
-        ({"least": 1.1e-3}, "depends on what stays on the chip"),
-        ({"busy": 2e-3}, "can't be told"),
-        ({"limit": "matrix"}, "depends on the ceilings"),
-        ({"limit": "hbm or vector"}, "what its program doesn't say"),
-        ({"reachable": None}, "isn't known"),
+        ({"least": 1.1e-3}, "beat the published roof"),
+        ({"busy": 2e-3}, "can't be told: 100% of it (1 ms) goes to kernels that overlap"),
+        ({"limit": "matrix"}, "published ceilings limit in one way"),
+        ({"limit": "hbm or vector"}, "whose bytes data choose"),
+        ({"reachable": None}, "no roof here"),
         ({"reachable": 0.3e-3}, "is bound by no ceiling of the chip"),
         ({"kind": "host"}, "mostly waits"),
         ({"kind": "wait"}, "waits for another device"),
@@ -104,15 +104,6 @@ def test_a_bound_is_claimed_only_if_it_survives(
     row = TimedRow("copy", "kernel", 1e-3, 1e-3, kernel=copy, limit="hbm", least=0.9e-3)
     row = replace(replace(row, reachable=0.95e-3), **changes)  # type: ignore[arg-type]
     assert says in answer(one(row, decode_step))[0]
-
-
-def test_what_is_withheld_is_said_and_nothing_else(decode_step: Explanation) -> None:
-    quiet = replace(decode_step, withheld="this machine is too busy", findings=())
-    assert answer(quiet) == ["No diagnosis: this machine is too busy."]
-    text = quiet.describe()
-    assert "bound by" not in text
-    assert "WHAT TO CHANGE" not in text
-    assert "FROM THE ROOF" not in text
 
 
 def test_the_words_come_first_on_one_page_of_100_columns() -> None:

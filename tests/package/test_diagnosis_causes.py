@@ -19,7 +19,7 @@ import pytest
 from jax import lax
 
 import roofline_helpers as rh
-from roofline.diagnosis import Explanation, ladder
+from roofline.diagnosis import ladder
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import CAUSES, Case, Finding, findings
 from roofline.diagnosis.modelled import modelled_case
@@ -190,22 +190,6 @@ def test_seconds_are_a_range_that_pairs_of_programs_gained() -> None:
         assert check.low == pytest.approx(min(shares[cause]), abs=0.01)
         assert check.high == pytest.approx(max(shares[cause]), abs=0.01)
         assert check.how == f"{len(shares[cause])} pairs of programs timed on an H200"
-
-
-# --- what a report says first ---------------------------------------------------------------------
-
-
-def test_a_report_leads_with_the_largest_loss_named_or_not(decode_step: Explanation) -> None:
-    """A matmul that loses most of the call comes before two causes of 2% each."""
-    wall = decode_step.wall
-    lost = Finding("below-roof", 0.8 * wall, ("dot",), "matmul takes 94% of the call")
-    small = [Finding(cause, 0.02 * wall, ("k",), "") for cause in ("unfused", "tail")]
-    report = replace(decode_step, findings=(lost, *small))
-    text, html = report.describe(), report._repr_html_()
-    said = "matmul takes 94% of the call"
-    assert 0 < text.index(said) < text.index("WHAT WAS MEASURED") < text.index("BY KERNEL")
-    assert 0 < html.index(said) < html.index("What was measured") < html.index("By kernel")
-    assert list(report.table().columns[1:4]) == ["ms", "share", "lost ms"]
 
 
 def test_what_rounding_leaves_is_no_time() -> None:

@@ -53,6 +53,7 @@ def test_a_profiler_that_slows_a_call_is_said_first_and_shares_are_withheld(
     slow = replace(decode_step, withheld=reason, findings=())
     assert slow.describe().index("No diagnosis: the profiler") < slow.describe().index("MEASURED")
     assert answer(slow) == [f"No diagnosis: {reason}."]
+    assert "WHAT TO CHANGE" not in slow.describe()
     assert set(slow.table()["share"]) == {None}
     text = slow.describe() + slow._repr_html_()
     assert "%" not in text.partition("BY KERNEL")[2].partition("nothing explains it")[0]
