@@ -125,6 +125,8 @@ def answer(why: Explanation) -> list[str]:
     """
     if why.withheld:
         return [f"No diagnosis: {why.withheld}."]
+    if not why.rows:
+        return ["No kernel of this call is known, so neither is what bounds it."]
     if open_ended(why):
         reason = f": {why.findings[0].evidence}" if why.findings else ""
         return [f"Nothing ran, and how long this call takes can't be told{reason}."]

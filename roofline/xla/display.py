@@ -96,16 +96,16 @@ def answer(report: Report) -> str:
         "memory": ("memory", "its bytes take", by_bytes),
         "network": ("the network", "its exchanges take", max(busiest, sum(limited))),
         "compute": ("arithmetic", "kernels that FLOPs limit take", sum(limited)),
+        "latency": ("its launches", "the floor of launches takes", sum(limited)),
     }[report.bound]
+    said = f"This program is bound by {name}: {taken} {_share(seconds, whole)} of its least time, "
+    said += f"{si(whole, 's')} by published peaks. {CHANGES[report.bound]}"
+    if not alone:
+        return said
     slowest = max(alone, key=lambda kernel: kernel.roof_seconds or 0.0)
-    role = " ".join(
-        [slowest.work.role, *([f"({slowest.work.source})"] if slowest.work.source else [])]
-    )
-    return (
-        f"This program is bound by {name}: {taken} {_share(seconds, whole)} of its least time, "
-        f"{si(whole, 's')} by published peaks. {CHANGES[report.bound]} The longest kernel is "
-        f"{role}, {_share(slowest.roof_seconds or 0.0, whole)} of that time."
-    )
+    source = f" ({slowest.work.source})" if slowest.work.source else ""
+    share = _share(slowest.roof_seconds or 0.0, whole)
+    return f"{said} The longest kernel is {slowest.work.role}{source}, {share} of that time."
 
 
 def _share(seconds: float, whole: float) -> str:

@@ -104,6 +104,7 @@ def test_a_bound_is_claimed_only_if_it_survives(
     row = TimedRow("copy", "kernel", 1e-3, 1e-3, kernel=copy, limit="hbm", least=0.9e-3)
     row = replace(replace(row, reachable=0.95e-3), **changes)  # type: ignore[arg-type]
     assert says in answer(one(row, decode_step))[0]
+    assert answer(replace(decode_step, rows=()))[0].startswith("No kernel of this call is known")
 
 
 def test_the_words_come_first_on_one_page_of_100_columns() -> None:
@@ -153,3 +154,14 @@ def test_a_compiled_program_is_answered_too(name: str, chip: str, says: str) -> 
     report = records()[name, chip]
     assert says in compiled_answer(report)
     assert (" is bound by " in compiled_answer(report)) == (report.bound is not None)
+
+
+def test_a_program_of_short_launches_is_bound_by_them() -> None:
+    short = Row("k", "add", read={"hbm": 1000}, written={"hbm": 1000})
+    report = replace(records()["ledger-matmul", "v6e"], target="h200", rows=(short,))
+    assert report.bounds == ("latency",)
+    said = "is bound by its launches: the floor of launches takes all of its least time, 2.91 µs"
+    assert said in compiled_answer(report)
+    nothing = replace(report, rows=())
+    assert compiled_answer(nothing).startswith("What bounds this program isn't known")
+    assert compiled_answer(replace(report, target="cpu")).startswith("No bound: cpu is not in")
