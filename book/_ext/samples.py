@@ -51,8 +51,9 @@ def write(name: str, folder: Path) -> Path:
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
-    """Write all of them."""
-    if error is None and app.builder.name == "html":
+    """Write all of them, in a book with the chapters that they link to."""
+    chapters = {f"notebooks/{name}" for name in ("where-the-time-goes", *CHAPTERS.values())}
+    if error is None and app.builder.name == "html" and chapters <= {*app.env.found_docs}:
         folder = Path(app.outdir) / FOLDER
         folder.mkdir(exist_ok=True)
         for name in SAMPLES:
