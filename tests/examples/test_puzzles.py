@@ -31,3 +31,21 @@ def test_every_solution_passes_where_what_the_notebook_has_is_refused(
         assert all("too many" in output.text for output in cell.outputs)
     assert len(found) == 8
     assert [words for words in found.values() if not words.startswith("passes: ")] == []
+
+
+def test_a_block_that_no_tpu_takes_is_refused_where_there_is_a_compiler() -> None:
+    import jax
+    from jax.experimental import pallas as pl
+
+    from roofline.testing import judge
+    from roofline.xla.targets import can_compile
+
+    if missing := can_compile("v5e"):
+        pytest.skip(missing)
+    x, block = jax.numpy.ones((512, 128)), pl.BlockSpec((4, 128), lambda i: (i, 0))
+
+    def copied(x: Any) -> Any:
+        specs = {"grid": (128,), "in_specs": [block], "out_specs": block, "out_shape": x}
+        return pl.pallas_call(lambda x, y: y.__setitem__(..., x[...]), **specs)(x)
+
+    assert "divisible by 8" in judge.judge(copied, x, expected=x, hbm_bytes=6e5)
