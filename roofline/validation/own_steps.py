@@ -202,17 +202,19 @@ def _check_widths(widths: Any) -> None:
 
 
 @cache
-def _spread(step: str, kind: str, chip: str) -> tuple[float | None, float | None]:
-    """Return the factors of a predicted time for a range; None if there are too few recipes."""
+def _spread(kind: str, chip: str) -> tuple[float | None, float | None]:
+    """Return the factors of a training step's time for a range; None with too few recipes."""
     board = scoreboard(law=True)
-    known = ratios(board[(board.step == step) & (board.kind == kind)])
+    known = ratios(board[(board.step == "training") & (board.kind == kind)])
     return spread(known, chip) if len(known) >= FEWEST else (None, None)
 
 
 def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
     by_law, seconds = step.by_law, step.by_law.seconds
-    low, high = _spread(step.task, step.kind, step.topology.chip.key)
-    if isinstance(step, PublishedDecode) and step.by_law.setting.phase == "decode":
+    low, high = None, None
+    if isinstance(step, PublishedStep):
+        low, high = _spread(step.kind, step.topology.chip.key)
+    elif step.by_law.setting.phase == "decode":
         low, high = SPREAD[step.kind, False, "time per token"]
     measured = step.seconds if isinstance(step, PublishedDecode) or step.printed else None
     ends: Any = [factor and factor * seconds for factor in (low, high)]  # or None

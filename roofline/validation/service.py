@@ -64,7 +64,7 @@ def kind_of(load: Load) -> tuple[str, bool]:
 
 
 def ranges(load: Load) -> dict[str, Range]:
-    """Return each quantity of `served.QUANTITIES` with its range.
+    """Return each quantity that `compare` has, with its range.
 
     Examples
     --------
