@@ -191,12 +191,6 @@ def test_chapter_2_s_kernels_lie_between_the_ridges() -> None:
     # a multiplication and an addition, which the ceiling counts as one
     half = chain.flops / record.sample("256 multiply-adds on 16777216 fp32").seconds / h100.vector
     assert 0.9 / 2 < half < 1 / 2
-    tail = rh.fuse(
-        rh.work.layernorm(4096, 4096, y="n"),
-        rh.work.gelu(4096**2, x="n"),
-    )
-    vector = {c: rh.chip(c).roofline("fp32", unit="vector").ridge for c in ("v4", "v5e", "v5p")}
-    assert [c for c, ridge in vector.items() if ridge < tail.intensity] == ["v4"]
     up = rh.work.matmul(256, 16384, 4096)
     roofs = [rh.chip("v7x").roofline("bf16", reached=reached) for reached in (False, True)]
     assert [roof.bound(up) for roof in roofs] == ["memory", "memory"]
@@ -257,9 +251,6 @@ def test_attention_in_decode_has_4_flop_per_byte_at_every_batch() -> None:
     for batch in (1, 64, 512):
         job = rh.work.flash_attention(batch, 1, 2048, 32, 128, kv_heads=8)
         assert float(job.matrix_flops / job.bytes) == pytest.approx(4, rel=0.01)
-    cache = 64 * LLAMA_3_8B.cache_bytes(2048)
-    assert f"{cache / 1e9:.1f}" == "17.2"
-    assert 2 * LLAMA_3_8B.parameters < cache
 
 
 def test_implied_tensors_are_an_upper_limit_and_softmax_s_did_not_move() -> None:
@@ -279,13 +270,6 @@ def test_implied_tensors_are_an_upper_limit_and_softmax_s_did_not_move() -> None
     assert implied > moved > 12
     implied, moved = tensors("chain Triton 65536×4096", "triton", 4)
     assert 4.4 > implied > moved > 3.9
-
-
-def test_a_matmul_held_against_itself_is_said_to_be() -> None:
-    record = rh.measured.device_records()["h100"]
-    sample = record.sample("matmul 8192×8192×8192 bf16")
-    assert sample.counters
-    assert sample.flops / sample.counters["seconds"] > record.roofline("bf16").peak
 
 
 def test_cost_analysis_adds_up_memories_and_hbm_sees_what_is_read_again() -> None:
@@ -820,24 +804,12 @@ def test_a_ring_is_too_slow_for_a_switch_that_adds_and_right_where_it_does_not()
     assert gathers[gathers.collective == "all-gather"].error.abs().max() < 0.06
 
 
-def test_two_axes_of_a_torus_reached_a_little_more_than_one_after_the_other_could() -> None:
-    rows = roofline.validation.collectives()
-    [row] = rows[rows.chip == "v6e"].to_dict("records")
-    assert row["bound µs"] / row["measured µs"] == pytest.approx(0.59, abs=0.005)
-
-
 def test_what_is_not_judged_is_further_off_and_printed() -> None:
     rows = roofline.validation.collectives()
     off = rows.error.abs() > roofline.validation.LARGE
-    counts = (
-        len(rows),
-        int(rows.judged.sum()),
-        int(off.sum()),
-        int((off & rows.judged).sum()),
-    )
-    assert counts == (847, 557, 163, 55)
+    assert off[~rows.judged].mean() > 3 * off[rows.judged].mean()
     small = rows.bytes < 1e6
-    assert (int((off & small).sum()), int(small.sum())) == (104, 372)
+    assert off[small].mean() > 2 * off[~small].mean()
     few = rows.collective.isin(["permute", "all-to-all"])
     gpus = ~rows.chip.isin(["v6e", "v7x"])
     assert not (off & gpus & ~few & (rows.bytes >= 1e7)).any()
@@ -852,20 +824,6 @@ def test_an_all_to_all_s_bytes_a_link_are_fixed_for_an_array_and_grow_for_a_chip
     for chips in (4, 8, 16):
         assert on_a_link(chips, 1e9 / chips) == pytest.approx(1e9 / 8)
         assert on_a_link(chips, 1e9) == pytest.approx(chips * 1e9 / 8)
-
-
-def test_a_pipeline_gathers_sharded_weights_for_each_microbatch_and_whole_ones_never() -> None:
-    place = roofline.network.topology("v6e", "16x16", slices=4, ceilings="reached")
-    mesh = {"pipeline": "dcn", "fsdp": ("x", "y")}
-
-    def inside(microbatches: int, **options: Any) -> float:
-        options |= {"batch": 2048, "seq": 4096, "microbatches": microbatches}
-        return roofline.training.step("llama-3-8b", place, mesh, **options).networks["x"]
-
-    assert inside(8) == pytest.approx(8 * inside(1), rel=0.01)
-    zero_1 = inside(8, sharded=())
-    assert zero_1 == pytest.approx(inside(1, sharded=()), rel=0.01)
-    assert zero_1 < inside(1)
 
 
 def test_gradients_hide_between_slices_and_nothing_does_inside_one() -> None:
@@ -907,22 +865,18 @@ def test_a_hand_count_misses_scores_computed_again_and_up_to_half_of_the_exchang
     assert largest == pytest.approx([2 * logits, 6 * logits], rel=1e-3)
 
 
-def test_the_count_tells_apart_what_is_well_away_from_its_number_and_only_that() -> None:
+def test_the_count_tells_apart_what_is_well_away_from_its_number() -> None:
     shapes = {"v5e": "4x4", "v5p": "2x2x4", "v6e": "4x4"}
     numbers, exposed = {}, {}
     for chip, shape in shapes.items():
         place = roofline.network.topology(chip, shape)
         numbers[chip] = roofline.training.least_tokens(place, place.fast)
-        for tokens in (512, 2048, 8192, *((4096,) if chip == "v6e" else ())):
+        for tokens in (512, 2048, 8192):
             made = kept()[f"shard-fsdp-{16 * tokens}", chip].exchanges
             share = sum(e.exposed for e in made) / sum(e.seconds for e in made)
             exposed[chip, tokens] = share
-    near = exposed.pop(("v6e", 4096))
     for (chip, tokens), share in exposed.items():
         assert (share > 0.5) == (tokens < numbers[chip])
-    assert 0.9 * numbers["v6e"] < 4096 < numbers["v6e"]
-    assert near == pytest.approx(0.185, abs=0.001)
-    assert all(exposed[chip, 8192] == pytest.approx(1 / 18, abs=1e-3) for chip in shapes)
 
 
 def on_v6e(**asked: Any) -> roofline.serving.Load:
@@ -1107,8 +1061,6 @@ def test_the_decode_race_is_tuned_on_both_sides_and_16_sequences_gain_most() -> 
     assert str(race["torch"]["batch"]["16"]["attention"]).count("e-05") == 6
     assert "default" in min(torch[16], key=lambda name: torch[16][name])
     assert "dependent launch" in min(torch[1], key=lambda name: torch[1][name])
-    above = [took / timed["roof"][str(batch)]["read"] for batch, took in ours.items()]
-    assert all(ratio > aim for ratio, aim in zip(above, (1.15, 1.08, 1.08), strict=True))
 
 
 def test_rungs_of_the_decode_ladder_gain_what_the_page_says() -> None:
@@ -1136,17 +1088,16 @@ def test_the_orders_tell_the_decode_step_s_story_at_batch_64() -> None:
     assert max(moved[3:]) < 0.5
 
 
-def test_quoted_triton_is_the_example_s() -> None:
-    example = (books.ROOT / "examples/torch_chain.py").read_text("utf-8")
-    _, *blocks = re.findall(r"```python\n(.*?)```", prose("pytorch"), re.DOTALL)
-    assert len(blocks) >= 5
-    assert [block for block in blocks if block not in example] == []
-
-
-def test_quoted_changes_are_the_ladder_s() -> None:
-    folder = books.ROOT / "examples/llama_decode"
-    example = "".join((folder / name).read_text("utf-8") for name in ("model.py", "steps.py"))
-    blocks = re.findall(r"```python\n(.*?)```", prose("decode-step-made-fast"), re.DOTALL)
+@pytest.mark.parametrize(
+    ("page", "files"),
+    [
+        ("pytorch", ["torch_chain.py"]),
+        ("decode-step-made-fast", ["llama_decode/model.py", "llama_decode/steps.py"]),
+    ],
+)
+def test_quoted_code_is_the_example_s(page: str, files: list[str]) -> None:
+    example = "".join((books.ROOT / "examples" / name).read_text("utf-8") for name in files)
+    blocks = re.findall(r"```python\n(.*?)```", prose(page), re.DOTALL)[page == "pytorch" :]
     assert len(blocks) >= 5
     assert [block for block in blocks if bare(block) not in bare(example)] == []
 
@@ -1710,6 +1661,7 @@ def test_a_long_sequence_wants_balance_and_not_a_ring() -> None:
     )
     assert gathered.wall <= ring.wall < 1.03 * gathered.wall
     assert zigzag.wall < 0.63 * gathered.wall
+    assert {way.findings[0].cause for way in (gathered, ring)} == {"skew"}
     in_order = [device.kernels for device in gathered.devices]
     for i, kernels in enumerate(in_order):  # 1, 3, 5, 7 sixteenths of the pairs
         assert kernels / sum(in_order) == pytest.approx((2 * i + 1) / 16, abs=0.02)

@@ -52,18 +52,6 @@ def test_a_kernel_saves_the_share_by_which_its_roof_shrinks() -> None:
     assert busy.saved(busy.rows[0], third) == pytest.approx(100e-6 * 2 / 3, rel=1e-3)
 
 
-def test_the_cause_that_saves_more_comes_first() -> None:
-    """Two matmuls of float32, one of which also has a dense operand: its seconds are the larger."""
-
-    def f(x: Any, w: Any, sizes: Any, y: Any, z: Any) -> Any:
-        return lax.ragged_dot(x, w, sizes), jnp.cumsum(y @ z)
-
-    args = spec(512, 256), spec(8, 256, 512), spec(8, dtype=jnp.int32), spec(64, 64), spec(64, 64)
-    found = findings(compiled(f, *args))
-    assert found[0].cause == "ragged"
-    assert [f.seconds for f in found] == sorted((f.seconds for f in found), reverse=True)
-
-
 # --- what is named, with the right number ---------------------------------------------------------
 
 

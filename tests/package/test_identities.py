@@ -74,12 +74,6 @@ def sending(draw: Any) -> Work:
 # --- the model ------------------------------------------------------------------------------------
 
 
-@given(rooflines(), intensities, intensities)
-def test_attainable_grows_with_intensity(roof, first, second):
-    low, high = sorted((first, second))
-    assert roof.attainable(low) <= roof.attainable(high)
-
-
 @given(rooflines(), intensities)
 def test_attainable_is_never_above_a_ceiling_and_touches_one(roof, intensity):
     attainable = roof.attainable(intensity)
@@ -87,6 +81,8 @@ def test_attainable_is_never_above_a_ceiling_and_touches_one(roof, intensity):
     assert attainable <= roof.peak
     assert attainable <= slope * (1 + 1e-12)
     assert attainable == roof.peak or attainable == slope
+    assert type(attainable) is float
+    assert type(roof.bound(intensity)) is str
 
 
 @given(rooflines())
@@ -127,13 +123,6 @@ def test_kernels_one_after_another_take_the_sum_and_more_than_the_total(roof, fi
         roof.time(first) + roof.time(second), rel=1e-12
     )
     assert roof.time(total(first, second)) <= roof.time(first, second) * (1 + 1e-12)
-
-
-@given(rooflines(), st.floats(1e-6, 1), st.floats(1e-3, 1e9))
-def test_efficiency_is_at_most_one_below_the_roof(roof, share, intensity):
-    achieved = share * roof.attainable(intensity)
-    assert roof.efficiency(achieved, intensity) <= 1
-    assert roof.mfu(achieved) <= roof.efficiency(achieved, intensity) * (1 + 1e-12)
 
 
 @given(rooflines(), sizes)
@@ -222,11 +211,6 @@ def test_fusing_in_two_steps_is_fusing_at_once(chain):
         steps = fuse(fuse(*chain[:cut]), fuse(*chain[cut:]))
         assert dict(steps.writes) == dict(fuse(*chain).writes)
         assert steps.bytes == fuse(*chain).bytes
-
-
-@given(chains(), rooflines())
-def test_fusing_never_costs_time(chain, roof):
-    assert roof.time(fuse(*chain)) <= roof.time(*chain) * (1 + 1e-12)
 
 
 # --- showing --------------------------------------------------------------------------------------

@@ -30,22 +30,6 @@ def test_ridges_of_each_level_and_unit():
         PLAIN.ridge_at("hbm", "vector")
 
 
-@pytest.mark.parametrize(
-    ("intensity", "flops", "bound"),
-    [
-        (0, 0, "memory"),
-        (5, 50, "memory"),
-        (10, 100, "compute"),
-        (11, 100, "compute"),
-    ],
-)
-def test_attainable_and_bound(intensity, flops, bound):
-    assert PLAIN.attainable(intensity) == flops
-    assert PLAIN.bound(intensity) == bound
-    assert type(PLAIN.attainable(intensity)) is float
-    assert type(PLAIN.bound(intensity)) is str
-
-
 def test_times_of_every_ceiling():
     kernel = job(matrix=2000, vector=200, hbm=50, vmem=900, network=6)
     assert FULL.times(kernel) == {

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from roofline_helpers.work import attention_scores, flash_attention, naive_attention
+from roofline_helpers.work import flash_attention, naive_attention
 
 B, S, T, H, D, K = 2, 8, 16, 4, 32, 2  # batch, queries, keys, heads, head size, KV heads
-
-
-def test_attention_scores():
-    job = attention_scores(B, S, T, H, D, K, "bf16")
-    assert job.flops == job.matrix_flops == 2 * B * H * S * T * D
-    assert dict(job.reads) == {"q": 2 * B * H * S * D, "k": 2 * B * K * T * D}
-    assert dict(job.writes) == {"scores": 2 * B * H * S * T}
-    assert job.name == "Q·Kᵀ"
 
 
 def test_naive_attention():

@@ -17,7 +17,6 @@ from compiled_ways import N
 import roofline_helpers as rh
 from roofline import xla
 from roofline.network.topology import slice_of
-from roofline.xla.compiler import DoesNotFit
 from roofline_helpers.common.checks import BadValue
 
 SCRIPT = Path(__file__).with_name("compiled_ways.py")
@@ -70,11 +69,6 @@ def test_what_does_not_fit_says_by_how_much_and_the_capacity_is_the_table_s(chip
         xla.analyze(lambda a: a * 2, argument, chip=chip)
     assert caught.value.capacity == pytest.approx(capacity, rel=1e-4)
     assert caught.value.needed == pytest.approx(4 * capacity, rel=0.01)
-
-
-def test_what_a_compiler_says_of_its_memory_is_read() -> None:
-    used = DoesNotFit("Ran out of memory. Used 40.5G of 31.25G hbm. Exceeded by 9.25G.")
-    assert (used.needed, used.capacity, used.space) == (40.5 * 2**30, 31.25 * 2**30, "hbm")
 
 
 def test_memory_of_a_program() -> None:
