@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from itertools import count, product
+from numbers import Real
 from typing import Any, TypeAlias
 
 from roofline.network.axes import OUTER, Axis, Kind, Mesh, Over, Protocol, axes_of
@@ -128,7 +129,7 @@ class Topology(Facts):
         """
         if not isinstance(axes, Mapping) or not axes:
             raise BadType(f"a mesh must be a mapping of axes to sizes or names, got {shown(axes)}")
-        if all(isinstance(size, int | float) for size in axes.values()):
+        if all(isinstance(size, Real) for size in axes.values()):
             sizes = {name: whole(f"size of {name}", size) for name, size in axes.items()}
             return _lay_out(sizes, self)
         mesh: Mesh = {}
@@ -361,7 +362,7 @@ def _torus_shape(shape: Shape, pod: tuple[int, ...], chip: Chip) -> tuple[int, .
         if not re.fullmatch(r"\d+(x\d+)*", shape.strip().lower()):
             raise BadValue(f"a shape must be sizes joined by x, as 4x4x4, got {shown(shape)}")
         sizes = [int(n) for n in shape.lower().split("x")]
-    elif isinstance(shape, int) and not isinstance(shape, bool):
+    elif isinstance(shape, Real) and not isinstance(shape, bool):
         sizes = _usual_shape(whole("shape", shape), len(pod))
     elif isinstance(shape, Iterable):
         sizes = [whole("shape", n) for n in shape]
@@ -382,7 +383,9 @@ def _torus_shape(shape: Shape, pod: tuple[int, ...], chip: Chip) -> tuple[int, .
 def _usual_shape(chips: int, dimensions: int) -> list[int]:
     """Return the vendor's shape of a number of chips: as near to a cube as powers of two allow."""
     if chips & (chips - 1):
-        raise BadValue(f"{chips} chips have no usual shape: give one, as '4x4x4'")
+        fewer = 1 << (chips.bit_length() - 1)
+        nearest = f"Nearest: {fewer}, {2 * fewer}"
+        raise BadValue(f"{chips} chips have no usual shape: give one, as '4x4x4'. {nearest}")
     power = chips.bit_length() - 1
     exponents = sorted((power + i) // dimensions for i in range(dimensions))
     return sorted((2**e for e in exponents), key=lambda n: (n == 1, n))

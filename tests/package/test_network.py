@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +44,15 @@ def test_a_number_of_chips_has_the_vendor_s_usual_shape(
     chip: str, chips: int, shape: tuple[int, ...]
 ) -> None:
     assert net.topology(chip, chips).shape == shape
+
+
+def test_sizes_of_numpy_are_sizes() -> None:
+    for chip in ("v6e", "h100"):
+        eight = net.topology(chip, np.int64(8))
+        assert eight == net.topology(chip, 8)
+        assert eight.mesh({"tensor": np.int64(8)}) == eight.mesh({"tensor": 8})
+    with pytest.raises(rh.BadValue, match="Nearest: 64, 128"):
+        net.topology("v6e", 72)
 
 
 def test_a_pod_s_totals() -> None:
