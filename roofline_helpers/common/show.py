@@ -73,7 +73,8 @@ def si(value: Any, unit: str, prefix: str | None = None, digits: int = 3) -> str
     elif number == 0 or not math.isfinite(number):
         prefix = ""
     else:
-        fitting = [p for p, factor in PREFIXES.items() if factor <= abs(number)]
+        most = 1.0 if unit == "s" else math.inf  # nobody says kiloseconds
+        fitting = [p for p, factor in PREFIXES.items() if factor <= min(abs(number), most)]
         prefix = max(fitting, key=lambda p: PREFIXES[p], default="n")
     return f"{significant(number / PREFIXES[prefix], digits)} {prefix}{unit}"
 

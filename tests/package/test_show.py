@@ -37,6 +37,10 @@ def test_significant_digits():
     assert [significant(1234.5, 6), significant(9.9999)] == ["1,234.5", "10"]
 
 
+def test_nobody_says_kiloseconds():
+    assert [rh.si(n, "s") for n in (1210.0, 1.0, 0.0121)] == ["1,210 s", "1 s", "12.1 ms"]
+
+
 def test_a_table_for_reading():
     frame = rh.table(
         [
