@@ -503,7 +503,7 @@ def _loaded(
         concurrency=requests,
         worker=decode,
         workers=workers,
-        batch=rate * decoding / decoders,
+        batch=rate * alike * decoding / workers,
         step_seconds=seconds,
         # who begins with all others waits for half of their prompts, and is paused by half
         time_per_token=seconds + pauses * (1 - bursts / 2),

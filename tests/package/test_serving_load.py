@@ -28,7 +28,9 @@ def test_one_request_reads_its_prompt_and_then_decodes_alone() -> None:
     assert alone.first_token == pytest.approx(step(phase="prefill", context=1000).seconds)
     assert alone.time_per_token == pytest.approx(step(context=1100).seconds)
     assert alone.rate == pytest.approx(1 / (alone.first_token + 200 * alone.time_per_token))
-    assert served(1, workers=4).rate == pytest.approx(alone.rate)  # three have nothing to do
+    spread = served(1, workers=4)  # three have nothing to do
+    assert spread.rate == pytest.approx(alone.rate)
+    assert spread.batch * 4 == pytest.approx(alone.batch)
     assert served(1, server=0.5).first_token == pytest.approx(alone.first_token + 0.5)
 
 
