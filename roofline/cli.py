@@ -319,7 +319,7 @@ def _serve(options: argparse.Namespace) -> int:
     stated = {name: value for name, value in vars(options).items() if name not in others}
     asked = {name: value for name, value in stated.items() if value is not None}
     most = whole("--concurrency", asked.pop("concurrency"))
-    target = service.targets(options.target) if options.target else None
+    target = None if options.target is None else service.targets(options.target)
     doubled = [2**n for n in range(most.bit_length()) if 2**n < most]
     answer = service.answer(options.model, options.chip, [*doubled, most], target, **asked)
     if options.json:

@@ -63,7 +63,7 @@ def types_of(model: Decoder, chip: Chip, given: Mapping[str, Any]) -> dict[str, 
     if stored and given["weights"] is None:
         if not stored.types:
             raise BadValue(
-                f"{model.name}: {stored.says}. Give weights=, and cache= if it is narrow"
+                f"{model.name}: {stored.says}. Say the type of weights, and of a narrow cache"
             )
         said = {name: chip.half if kind == "bf16" else kind for name, kind in stored.types.items()}
         if computed_as(said.get("activations", chip.half)) not in chip.matrix:

@@ -214,7 +214,7 @@ def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
     low, high = None, None
     if isinstance(step, PublishedStep):
         low, high = _spread(step.kind, step.topology.chip.key)
-    elif step.by_law.setting.phase == "decode":
+    elif step.by_law.setting.phase == "decode" and by_law.has_laws:
         low, high = SPREAD[step.kind, False, "time per token"]
     measured = step.seconds if isinstance(step, PublishedDecode) or step.printed else None
     ends: Any = [factor and factor * seconds for factor in (low, high)]  # or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -34,13 +34,13 @@ TIMES = {"time per token": "time_per_token", "first token": "first_token"}
 
 _SECONDS = {"ms": 1e-3, "s": 1.0}
 _TARGET = re.compile(
-    r"(?P<rate>[\d.]+) requests/s|(?:(?:p50|mean|median) )?"
-    r"(?P<time>time per token|first token) (?P<limit>[\d.]+) (?P<unit>ms|s)"
+    r"(?P<rate>\d+\.?\d*) requests/s|(?:(?:p50|mean|median) )?"
+    r"(?P<time>time per token|first token) (?P<limit>\d+\.?\d*) (?P<unit>ms|s)"
 )
 
 
 class Range(NamedTuple):
-    """A prediction, and where eight of ten measured ones of its kind would lie.
+    """A prediction, and where eight of ten measured ones of its kind would lie; None if unknown.
 
     Examples
     --------
@@ -48,9 +48,9 @@ class Range(NamedTuple):
     2.0
     """
 
-    low: float
+    low: float | None
     best: float
-    high: float
+    high: float | None
 
 
 def kind_of(load: Load) -> tuple[str, bool]:
@@ -66,6 +66,8 @@ def kind_of(load: Load) -> tuple[str, bool]:
 def ranges(load: Load) -> dict[str, Range]:
     """Return each quantity that `compare` has, with its range.
 
+    Measured points tell the error of the laws of kernels. Without laws there is no range.
+
     Examples
     --------
     >>> load = serving.load("llama-3-8b", "h100", concurrency=8, inputs=1024, outputs=1024)
@@ -76,7 +78,8 @@ def ranges(load: Load) -> dict[str, Range]:
     found = {}
     for name, attribute in {**TIMES, "tokens/s per chip": "per_chip"}.items():
         best, (low, high) = getattr(load, attribute), SPREAD[*kind_of(load), name]
-        found[name] = Range(best * low, best, best * high)
+        measured = load.worker.decode.has_laws
+        found[name] = Range(best * low, best, best * high) if measured else Range(None, best, None)
     return found
 
 
@@ -103,7 +106,7 @@ def service(
         Of an engine: tensor-parallel, but for `data`.
     data : int
         Parts of the chips that attention is copied on, each with its own requests; experts are
-        spread over all.
+        spread over all. Of a dense model each part is a copy.
     readers : int
         Further engines that read the prompts instead, as large.
     rate : float, optional
@@ -127,13 +130,16 @@ def service(
     if weights in SAME and computed_as(weights) in device.matrix:
         asked.setdefault("activations", weights)
     place: tuple[Any, Any] = (device, None)
-    count = whole("chips", chips)
+    count, decoder = whole("chips", chips), model_of(model)
+    tensor, rest = divmod(count, whole("data", data))
+    if rest or decoder.heads % tensor:
+        even = [n for n in range(1, count + 1) if count % n + decoder.heads % (count // n) == 0]
+        raise BadValue(
+            f"{count} chips in parts of data {data} can't share {decoder.heads} heads evenly. "
+            f"Allowed data: {', '.join(map(str, even))}"
+        )
     if count > 1:
-        tensor, rest = divmod(count, whole("data", data))
-        heads = model_of(model).heads
-        if rest or heads % tensor:
-            raise BadValue(f"{count} chips in {data} parts can't share {heads} heads evenly")
-        mesh = {"expert": data, "tensor": tensor}
+        mesh = {"expert" if decoder.experts else "data": data, "tensor": tensor}
         place = (network.topology(device, count, ceilings="reached"), mesh)
     if readers:
         asked["readers"] = serving.Readers(whole("readers", readers), rate=rate)
@@ -194,11 +200,9 @@ class Answer(NamedTuple):
         rows = []
         for load in self.loads:
             counts = [load.concurrency, load.batch * load.workers, load.waiting]
-            cells = [f"{n:.0f}" for n in counts]
+            cells = [f"{n:,.0f}" for n in counts]
             for name, own in ranges(load).items():
-                factor = 1e3 if name in TIMES else 1.0
-                low, best, high = (significant(factor * each) for each in own)
-                cells.append(f"{best} ({low} to {high})")
+                cells.append(_spoken(own, _milli if name in TIMES else significant))
             rows.append(cells)
         return [text, "", Grid(heads, rows), "", _basis(self.loads[0])]
 
@@ -209,7 +213,8 @@ class Answer(NamedTuple):
             quantities = {name: own._asdict() for name, own in ranges(load).items()}
             counts = {name: getattr(load, name) for name in ("concurrency", "batch", "waiting")}
             loads.append({**counts, **quantities})
-        needed = self.needed._asdict() if self.needed else None
+        ends = self.needed._asdict() if self.needed else {}
+        needed = {end: n if n and n < math.inf else None for end, n in ends.items()} or None
         return {"serves": bool(loads), "answer": self.text, "loads": loads, "chips": needed}
 
 
@@ -255,12 +260,13 @@ def answer(
     last = loads[-1]
     token, first, rate = ranges(last).values()
     setting, worker = last.worker.decode.setting, last.worker
-    queue = f", so {last.waiting:.0f} wait for it" if last.waiting else ""
+    most = "" if rate.low else " at most"
+    queue = f", so {last.waiting:,.0f} wait for it" if last.waiting else ""
     text = (
-        f"{'Yes' if not last.waiting else 'Not all at once'}. {last.concurrency} requests of "
+        f"{'Yes' if not last.waiting else 'Not all at once'}. {last.concurrency:,} requests of "
         f"{worker.inputs:,} + {worker.outputs:,} tokens to {setting.model.name} on {last.chips} "
         f"{setting.chip.name} get a token every {_span(token)} and the first after {_span(first)}: "
-        f"{significant(rate.best)} tokens/s a chip. Beside weights and the runtime "
+        f"{significant(rate.best)} tokens/s a chip{most}. Beside weights and the runtime "
         f"{si(worker.decode.memory.for_sequences, 'B')} a chip are left for caches, of "
         f"{worker.most * last.workers:,} such requests{queue}."
     )
@@ -271,10 +277,12 @@ def answer(
     said = f"For {target[0]:g} requests/s{limits}: "
     if math.isinf(needed.best):
         return Answer(f"{said}no number of such engines is fast enough. {text}", loads, needed)
-    low, best, high = (f"{n:,.0f}" if n < math.inf else "no number" for n in needed)
+    about, ends = "at least", ""
+    if needed.low and needed.high:
+        high = f"{needed.high:,.0f}" if needed.high < math.inf else "no number"
+        about, ends = "about", f", {needed.low:,.0f} to {high} by the model's error"
     return Answer(
-        f"{said}about {best} chips in engines of {last.chips}, {low} to {high} by the model's "
-        f"error. {text}",
+        f"{said}{about} {needed.best:,.0f} chips in engines of {last.chips}{ends}. {text}",
         loads,
         needed,
     )
@@ -299,9 +307,18 @@ def _fewest(model: Any, chip: Any, **asked: Any) -> str:
     return ""
 
 
+def _spoken(own: Range, shown: Callable[[float], str]) -> str:
+    low, best, high = ("" if n is None else shown(n) for n in own)
+    return f"{best} ({low} to {high})" if low else best
+
+
+def _milli(seconds: float) -> str:
+    return significant(1e3 * seconds)
+
+
 def _span(own: Range) -> str:
-    low, best, high = (si(each, "s") for each in own)
-    return f"{best} ({low} to {high})"
+    text = _spoken(own, lambda n: si(n, "s"))
+    return text if own.low else f"{text} at best"
 
 
 def _basis(load: Load) -> str:
@@ -316,6 +333,17 @@ def _basis(load: Load) -> str:
         f"Low to high: there lie eight of ten measured points of models of this kind ({kind}) "
         f"{where}on {'this chip and others' if here else 'other chips, none on this one'}.",
     ]
+    first = ranges(load)["first token"]
+    if first.low is None:
+        lines[1] = (
+            "Low and high aren't known: no kernels were measured on this chip. The roof leaves out "
+            "what it costs to start a kernel, so times are longer, those of few requests most."
+        )
+    elif first.low > first.best:
+        lines.append(
+            "Their first tokens came later than the best in nine of ten points: what else they "
+            "waited for isn't predicted."
+        )
     if load.worker.draft is not None:
         lines.append("Speculation is in none of these points: its range is that of a step.")
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
@@ -333,13 +361,16 @@ def chips_for(rate: float, limits: dict[str, float], loads: list[Load]) -> Range
     >>> chips_for(loads[1].rate * 4, {}, loads).best
     4.0
     """
-    needed = []
-    for end in Range._fields:
+
+    def needed(end: str) -> float:
         rates = [0.0]
         for load in loads:
             own = {name: getattr(each, end) for name, each in ranges(load).items()}
             if all(own[name] <= limit for name, limit in limits.items()):
                 rates.append(load.rate * load.time_per_token / own["time per token"])
         engines = math.ceil(rate / max(rates) * (1 - 1e-9)) if max(rates) else math.inf
-        needed.append(float(engines * loads[0].chips))
-    return Range(*needed)
+        return float(engines * loads[0].chips)
+
+    if not loads[0].worker.decode.has_laws:
+        return Range(None, needed("best"), None)
+    return Range(*map(needed, Range._fields))

@@ -108,12 +108,55 @@ def test_a_service_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixtu
     assert "wait for it" in printed.replace("\n", " ")
 
 
+def test_a_chip_without_measured_kernels_has_no_range(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("serve", "llama-3-8b", "--chip", "mi300x", "--concurrency", "1")
+    assert main([*words, "--for", "9 requests/s"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "at least 1 chips in engines of 1. " in printed
+    assert "2.87 ms at best" in printed  # 15.2 GB of weights and a cache at 5.3 TB/s
+    assert "no kernels were measured on this chip" in printed
+    assert main([*words, "--for", "9 requests/s", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["chips"] == {"low": None, "best": 1, "high": None}
+    assert data["loads"][0]["time per token"]["low"] is None
+
+
+def test_an_answer_for_programs_is_json_where_nothing_is_enough(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*SERVE, "--json", "--for", "9 requests/s, time per token 1 ms"]) == 0
+    data = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert data["chips"] == {"low": None, "best": None, "high": None}
+
+
+def test_first_tokens_that_came_later_than_predicted_are_said_to(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for readers in ("0", "1"):
+        assert main([*SERVE, "--readers", readers]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert ("first tokens came later than the best" in printed) == (readers == "1")
+
+
+def test_parts_of_a_dense_model_are_copies(capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = []
+    for chips, data in (("4", "1"), ("8", "2")):
+        words = ("--chips", chips, "--data", data, "--concurrency", "1", "--json")
+        assert main([*SERVE, *words]) == 0
+        tokens.append(json.loads(capsys.readouterr().out)["loads"][0]["time per token"]["best"])
+    assert tokens[1] == pytest.approx(tokens[0], rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--for", "20 tokens"), "requests/s"),
         (("--for", "9 requests/s, p99 time per token 1 s"), "p99"),
-        (("--data", "3"), "evenly"),
+        (("--data", "3"), "evenly. Allowed data: 1, 2, 4, 8"),
+        (("--chips", "1", "--data", "8"), "Allowed data: 1\n"),
+        (("--chips", "72"), "Allowed data: 9, 18, 36, 72"),
+        (("--for", ""), "requests/s"),
+        (("--for", "20.0.0 requests/s"), "requests/s"),
         (("--cache", "fp7"), "fp7"),
         (("--outputs", "1"), "outputs"),
         (("--concurrency", "0"), "concurrency"),

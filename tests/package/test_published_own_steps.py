@@ -42,7 +42,8 @@ def file(folder: Path, text: str) -> Path:
 
 
 def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
-    predicted = validation.predict(file(tmp_path, OURS + DECODE))
+    gpus = DECODE.replace('"2x4"', "8").replace("v6e", "h200").replace('"decode"', '"h200"')
+    predicted = validation.predict(file(tmp_path, OURS + DECODE + gpus))
     row = roofline.scoreboard(law=True).loc["h100-8-llama-3-8b-fp8"]
     ours = predicted.loc["ours"]
     assert ours["bound s"] == pytest.approx(row["bound s"])
@@ -54,7 +55,9 @@ def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
     known = validation.published_step("v6e-8-llama-3.3-70b-decode-64")
     assert decode["predicted s"] == known.reached.seconds
     assert decode[["measured s", "error"]].isna().all()
-    assert decode["high s"] / decode["predicted s"] == pytest.approx(1.19)  # of dense tokens
+    assert decode[["low s", "high s"]].isna().all()  # no kernels of a v6e were measured
+    h200 = predicted.loc["h200"]
+    assert h200["high s"] / h200["predicted s"] == pytest.approx(1.19)  # of dense tokens
 
 
 def test_the_command_prints_and_gives_json(
