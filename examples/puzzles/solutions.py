@@ -129,9 +129,12 @@ def grouped_matmul(x, w, expert=(4, 0, 2, 0, 5, 2, 1, 2, 0, 4, 2, 5, 4, 2, 4, 0)
 
 
 def causal_attention(q, k, v):
-    """8: a skipped step keeps the block that is there: min(j, i) doesn't change past i."""
+    """8: many queries share a block of keys; a skipped step keeps the block that is there."""
     heads, length, width = q.shape
-    b = 256
+    rows, keys = 512, 128
+
+    def last(i):
+        return (i + 1) * (rows // keys) - 1  # the last block of keys that any row sees
 
     def kernel(q_ref, k_ref, v_ref, o_ref, high_ref, total_ref, sums_ref):
         i, j = pl.program_id(1), pl.program_id(2)
@@ -142,24 +145,24 @@ def causal_attention(q, k, v):
             total_ref[...] = jnp.zeros_like(total_ref)
             sums_ref[...] = jnp.zeros_like(sums_ref)
 
-        @pl.when(j <= i)
+        @pl.when(j <= last(i))
         def update():
             s = FP32(q_ref[...], k_ref[...].T) / width**0.5
             row, column = (lax.broadcasted_iota(jnp.int32, s.shape, axis) for axis in (0, 1))
-            s = jnp.where(i * b + row >= j * b + column, s, -jnp.inf)
+            s = jnp.where(i * rows + row >= j * keys + column, s, -jnp.inf)
             high = jnp.maximum(high_ref[...], s.max(1, keepdims=True))
             p, shrink = jnp.exp(s - high), jnp.exp(high_ref[...] - high)
             total_ref[...] = total_ref[...] * shrink + p.sum(1, keepdims=True)
             sums_ref[...] = sums_ref[...] * shrink + FP32(p.astype(v.dtype), v_ref[...])
             high_ref[...] = high
 
-        @pl.when(j == i)
+        @pl.when(j == last(i))
         def finish():
             o_ref[...] = (sums_ref[...] / total_ref[...]).astype(o_ref.dtype)
 
-    mine = pl.BlockSpec((None, b, width), lambda h, i, j: (h, i, 0))
-    seen = pl.BlockSpec((None, b, width), lambda h, i, j: (h, jnp.minimum(i, j), 0))
-    grid = (heads, length // b, length // b)
-    scratch = [pltpu.VMEM((b, n), jnp.float32) for n in (1, 1, width)]
+    mine = pl.BlockSpec((None, rows, width), lambda h, i, j: (h, i, 0))
+    seen = pl.BlockSpec((None, keys, width), lambda h, i, j: (h, jnp.minimum(j, last(i)), 0))
+    grid = (heads, length // rows, length // keys)
+    scratch = [pltpu.VMEM((rows, n), jnp.float32) for n in (1, 1, width)]
     specs = {"in_specs": [mine, seen, seen], "out_specs": mine, "scratch_shapes": scratch}
     return pl.pallas_call(kernel, grid=grid, **specs, out_shape=q)(q, k, v)
