@@ -440,7 +440,7 @@ FOUND = {
     "block specs": "notebooks/fused-kernel.html#the-block-specs-set-the-traffic",
     "flops of attention": "notebooks/arithmetic-intensity.html#attention",
     "systolic array": "book/glossary.html#term-systolic-array",
-    "bank conflicts": "notebooks/measure.html#coalescing-and-bank-conflicts",
+    "bank conflicts": "book/glossary.html#term-bank-conflict",
     "nsight compute columns": "notebooks/where-the-time-goes.html#which-column-is-which",
     "install": "book/install.html",
     "why torch.compile gains": "book/pytorch.html#what-torch-compile-gains",
