@@ -1,7 +1,5 @@
 """Every number that a prose page prints, computed from the package when the site is built."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -191,7 +189,6 @@ def _ridges() -> dict[str, str]:
     named = {}
     for chip, dtype in (("v5p", "bf16"), ("v6e", "bf16"), ("v7x", "bf16"), ("v7x", "fp8")):
         named[f"ridge_{chip}_{dtype}"] = f"{rh.chip(chip).roofline(dtype).ridge:.0f}"
-    named["peak_v7x_bf16"] = rh.si(rh.chip("v7x").peak("bf16").value, "FLOP/s", "T", 4)
     for chip in ("h100", "h200", "b200"):
         named[f"ridge_{chip}"] = f"{rh.chip(chip).roofline('bf16').ridge:.0f}"
     for chip in ("v7x", "v6e", "v5p"):

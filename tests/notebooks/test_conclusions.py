@@ -1,7 +1,5 @@
 """Conclusions of chapters, from records and hand counts: each test would refute one."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -210,31 +208,20 @@ def test_a_step_between_two_ridges_is_not_given_one_verdict() -> None:
     assert longer[1] / longer[0] == pytest.approx(ceilings[1] / ceilings[0], rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("chip", "bound", "microseconds"),
-    [("v5p", "compute", 74.9), ("v6e", "memory", 88.3), ("h100", "memory", 43.2),
-     ("h200", "compute", 34.7), ("v7x", "memory", 19.6), ("v5e", "memory", 176.7),],
-)  # fmt: skip
-def test_256_tokens_change_sides(chip: str, bound: str, microseconds: float) -> None:
+def test_256_tokens_change_sides() -> None:
     up = rh.work.matmul(256, 16384, 4096)
-    roof = rh.chip(chip).roofline("bf16")
-    assert roof.bound(up) == bound
-    assert 1e6 * roof.time(up) == pytest.approx(microseconds, rel=2e-3)
+    bounds = {
+        chip.key: chip.roofline().bound(up) for chip in rh.all_chips() if "bf16" in chip.matrix
+    }
+    assert {bounds[chip] for chip in ("v5p", "a100-80gb", "h200", "h20")} == {"compute"}
+    assert {bounds[chip] for chip in ("v5e", "v6e", "v7x", "h100", "b200")} == {"memory"}
 
 
-@pytest.mark.parametrize(
-    ("chip", "ratio"),
-    [
-        ("v5p", 0.5),
-        ("v6e", 0.5),
-        ("v7x", 1),
-        ("h100", 1),
-    ],
-)
-def test_fp8_halves_the_crossing_only_where_it_is_not_faster(chip: str, ratio: float) -> None:
-    ridges = {dtype: rh.chip(chip).roofline(dtype).ridge for dtype in ("bf16", "fp8")}
-    # N/3 and 2N/3 FLOP/byte
-    assert 1.5 * ridges["fp8"] / (3 * ridges["bf16"]) == pytest.approx(ratio, rel=2e-3)
+def test_fp8_halves_the_crossing_only_where_it_is_not_faster() -> None:
+    for chip, ratio in {"v5p": 0.5, "v6e": 0.5, "v7x": 1, "h100": 1}.items():
+        ridges = {dtype: rh.chip(chip).roofline(dtype).ridge for dtype in ("bf16", "fp8")}
+        # N/3 and 2N/3 FLOP/byte
+        assert 1.5 * ridges["fp8"] / (3 * ridges["bf16"]) == pytest.approx(ratio, rel=2e-3)
 
 
 def test_only_on_v4_is_a_fused_layernorm_with_gelu_limited_by_the_vector_unit() -> None:
