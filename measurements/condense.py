@@ -7,8 +7,6 @@ and why, is written beside the tables in `sources.json`. Times become 1/64 of an
 within 0.6% of what was measured.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ are held against the roof, and products with more and more columns show the widt
 unit. Needs the TPU compiler, so Linux on x86-64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

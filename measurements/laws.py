@@ -9,8 +9,6 @@ collectives, all sizes of 30% of the messages are left out. Of what Google publi
 of the few points in turn; there only what so few points can tell is fitted.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -6,8 +6,6 @@ It goes to ``roofline/data/readers`` if nothing in it beats what is published of
 else it is refused, and everything that is wrong with it is named.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import replace

@@ -10,8 +10,6 @@ keeps no logits in fp32; mixtures of experts by seats and masks. Each takes minu
 Source of the mixture: MaxText's `dense_matmul` with a capacity factor (layers/moe.py).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

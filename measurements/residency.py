@@ -6,8 +6,6 @@ Attention in plain JAX is compiled for one device of each TPU; the bytes that cr
 Needs the TPU compiler, so Linux on x86-64.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from roofline import evidence

@@ -1,7 +1,5 @@
 """Where things stand: the repository's root, and the files that its table of contents names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ Each is taken away in turn, as if the vendor's figure were reached, and the publ
 measured collectives are predicted anew. Those that NCCL's own source has are told apart.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any

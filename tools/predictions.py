@@ -7,8 +7,6 @@ One line a row of the scoreboard, seconds in ten digits. A change of the model t
 prediction is meant or it isn't; `tests/package/test_published_steps.py` makes somebody say so.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

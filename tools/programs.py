@@ -11,8 +11,6 @@ of the compiler. The lines of code that it comes from don't count: moving a test
 so nobody's change goes unseen. What counts FLOPs and bytes in a program's text runs every time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

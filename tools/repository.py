@@ -8,8 +8,6 @@ package from the clone that they lie in, and the pages have no Colab button. The
 no address to be kept: a build on GitHub takes it from ``GITHUB_REPOSITORY``.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

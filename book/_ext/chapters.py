@@ -1,7 +1,5 @@
 """What the pages say of themselves: ``_toc.yml``, ``book/pages.toml``, titles and minutes."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

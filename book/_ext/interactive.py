@@ -13,8 +13,6 @@ stands below them::
     :::
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sphinx extension: the search index and ``sitemap.xml``."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ Browsers show MathML, screen readers speak it, and a copy on disk needs nothing 
 the converter doesn't know is a warning, which fails the build.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from xml.etree import ElementTree

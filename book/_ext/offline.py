@@ -4,8 +4,6 @@ In a page, a line with ``data-online`` is for the site alone: the link to the ar
 what a browser refuses to load early from disk.
 """
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import Any

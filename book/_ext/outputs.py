@@ -5,8 +5,6 @@ on the page. HTML outputs lose what the content security policy refuses, their t
 columns of numbers and a box to scroll in, and pictures inside them become files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from base64 import b64decode

@@ -1,7 +1,5 @@
 """The programs of prose pages, and what the front page's explains, kept in a record."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """The questions of the prose pages: ``{ask}`` puts them there."""
 
-from __future__ import annotations
-
 from roofline.labs.riddle import riddle
 from roofline_helpers import pages
 from roofline_helpers.pages.element import Element

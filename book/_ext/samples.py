@@ -4,8 +4,6 @@ They are made when the site is built, and are the files that a reader would send
 style along and needs no other file. Above each stands what it is about, with links back.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

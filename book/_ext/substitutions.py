@@ -4,8 +4,6 @@ A page writes ``{{ ridge_v7x_bf16 }}``; the value is computed from the package a
 that ``numbers()`` does not return is a warning, which fails the build.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -8,8 +8,6 @@ Estimated here and not measured in the browser, so that nothing moves when a pag
 measures every table of the site.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

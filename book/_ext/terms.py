@@ -3,8 +3,6 @@
 The definition is the link's title, which browsers show on hover and screen readers read out.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -5,8 +5,6 @@ toggle buttons and comments are never loaded. One thing is left that Jupyter Boo
 for: it always sets ``comments_config``, which is declared here so that Sphinx knows the name.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

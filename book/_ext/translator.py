@@ -6,8 +6,6 @@ a page's elements; wide tables scroll inside themselves; pictures have a size, w
 and have a version for dark pages.
 """
 
-from __future__ import annotations
-
 from html import escape
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pages with questions, for the tests of questions in a browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from html import escape

@@ -11,8 +11,6 @@ the test ends. Chromium is the one that ``tools/site/chrome.py`` finds. Without 
 skipped, loudly; where ``CI`` is set they fail.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Pages with an instrument or a lab, for their tests in a browser."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

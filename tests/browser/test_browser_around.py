@@ -1,7 +1,5 @@
 """Questions and the page around: themes, widths, sandboxes, rules, no script at all."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Questions in a real browser: by keyboard alone, what is kept, numbers as Python has them."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -3,8 +3,6 @@
 A committed notebook has no script: its questions are plain until their cells are executed. So
 there are three: as committed, as its reader saves it, and one that nobody trusts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Instruments and labs in a real browser: their numbers are those of Python."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

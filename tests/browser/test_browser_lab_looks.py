@@ -1,7 +1,5 @@
 """How instruments and labs look in a real browser: barriers, texts that meet, no script, speed."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

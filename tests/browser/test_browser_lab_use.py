@@ -1,7 +1,5 @@
 """Instruments and labs in use, in a real browser: locks, keyboard, fields, address, ledger."""
 
-from __future__ import annotations
-
 from html import escape
 
 import pytest

@@ -1,7 +1,5 @@
 """The riddle of the decode step in a real browser: played by keyboard, sound."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ one; with ROOFLINE_THOROUGH set, in all four, and then a picture of every page a
 desk shows it stays in ``_build/pictures``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import zipfile

@@ -1,7 +1,5 @@
 """Your chip, your kernel, in a real browser: what is given, what is said of it, and the link."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import parse_qs
 

@@ -1,7 +1,5 @@
 """The rungs of examples/llama_decode compute the same step; its kernels are lowered and right."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

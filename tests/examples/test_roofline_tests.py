@@ -1,7 +1,5 @@
 """The example repository of performance tests: what is planted is found, and nothing else."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

@@ -1,7 +1,5 @@
 """The rungs of examples/train_step compute one step; context.py computes causal attention."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

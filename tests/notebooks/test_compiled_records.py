@@ -2,8 +2,6 @@
 
 `make thorough` compares them with what the compiler says now."""
 
-from __future__ import annotations
-
 import pytest
 
 from roofline import xla

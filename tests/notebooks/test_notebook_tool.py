@@ -1,7 +1,5 @@
 """tools/notebooks/run.py: what it keeps, what it refuses, and that a failed run changes nothing."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from pathlib import Path
 from typing import Any

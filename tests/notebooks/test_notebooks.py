@@ -1,7 +1,5 @@
 """The notebooks' contract, as far as reading the files shows it (nbval and pictures: elsewhere)."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -1,7 +1,5 @@
 """What nbval forgives, with the book's conftest: only what a notebook has said of its compiler."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Pictures on prose pages are those of the notebooks."""
 
-from __future__ import annotations
-
 from tools import books
 from tools.site.pictures import copies
 

@@ -5,8 +5,6 @@ table, or is given as input. Small whole numbers are words, not results. What a 
 answer is text too: its numbers come from expressions, or are given in the question.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Iterator

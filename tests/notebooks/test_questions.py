@@ -3,8 +3,6 @@
 And no cell states an answer: it is in the question's fold alone.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

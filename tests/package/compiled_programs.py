@@ -1,7 +1,5 @@
 """The functions that the tests compile, with their arguments and options of `analyze`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

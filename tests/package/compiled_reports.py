@@ -1,7 +1,5 @@
 """Reports of what the tests compile, each compiled once a process."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -6,8 +6,6 @@ A hand count may know how the compiler split the work into kernels (softmax read
 and then says why; the bytes of each kernel are counted from the tensors that enter and leave it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -4,8 +4,6 @@ Run by test_xla_ways.py in a process with four pretended CPU devices: a mesh of 
 devices needs them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

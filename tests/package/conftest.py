@@ -1,7 +1,5 @@
 """Fixtures of the package's tests."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """HLO for the tests of its reader: text that XLA printed (data/hlo), and small programs by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from roofline import xla

@@ -1,7 +1,5 @@
 """Reports of committed records, for tests that need one and not the compiler."""
 
-from __future__ import annotations
-
 from roofline.xla import Report
 from roofline.xla.analysis import find_record
 

@@ -1,7 +1,5 @@
 """What the tests of the Pallas kernels share: tolerances, references, quick compilation, TPUs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the tests of measuring share: small cases, and records made by hand with known times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the tests of the serving page's script share: points, what Python says, a comparison."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

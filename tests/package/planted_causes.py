@@ -1,7 +1,5 @@
 """Planted faults: for each cause small programs that have it, and others that haven't."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable

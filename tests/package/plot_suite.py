@@ -1,7 +1,5 @@
 """What the tests of pictures share: rooflines, kernels, a picture of every sort, its parts."""
 
-from __future__ import annotations
-
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np

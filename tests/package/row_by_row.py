@@ -1,7 +1,5 @@
 """One test for all rows of a table: it looks at every row, and fails with all that it finds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -3,8 +3,6 @@
 The bytes of an exchange are those of one device: what it brings, and what it has afterwards.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """TPU_ACCELERATOR_TYPE as Colab and TPU VMs set it; `make colab` tries it in Colab's versions."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

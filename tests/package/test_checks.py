@@ -1,7 +1,5 @@
 """Bad input: each call fails with an error that says what was given, allowed, and nearest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

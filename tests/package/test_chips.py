@@ -3,8 +3,6 @@
 These tests read `chips.toml` directly, so that they judge the data and not its reader.
 """
 
-from __future__ import annotations
-
 import datetime
 import math
 import re

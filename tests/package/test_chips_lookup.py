@@ -1,7 +1,5 @@
 """Chips: finding them, their peaks and rooflines, and what one device has."""
 
-from __future__ import annotations
-
 import pytest
 
 import roofline_helpers as rh

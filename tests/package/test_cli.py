@@ -1,7 +1,5 @@
 """The command line: what it prints, for people and for programs, and how it exits."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

@@ -1,7 +1,5 @@
 """`explain` on this machine: rows, roofs, donation, errors, what it shows and keeps."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Explanations say which argument makes JAX compile a function again."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ What this machine's compiler makes is read and not timed: rows take what their r
 seconds that a test gives them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What an explanation says against itself: roofs beaten, clocks that disagree."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Several devices in one trace: waiting for the slowest, moving bytes, sums that are sliced."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -4,8 +4,6 @@ This machine's compiler makes the programs, which are read and not timed: rows t
 say, or the seconds that a test gives them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Findings that need a GPU's program or a profiler's details: from HLO text, and from rows."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What the ladders say: a training step beside its prediction, joules."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 from functools import cache

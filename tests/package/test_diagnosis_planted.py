@@ -1,7 +1,5 @@
 """Planted faults are named, and programs without them are not."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest

@@ -1,7 +1,5 @@
 """Shares of a run: nested and overlapping events, gaps, and that nothing counts twice."""
 
-from __future__ import annotations
-
 import math
 import random
 

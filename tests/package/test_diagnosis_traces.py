@@ -1,7 +1,5 @@
 """Traces from elsewhere: real ones of an H200, plain ones of this CPU, made up and broken ones."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable

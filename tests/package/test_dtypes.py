@@ -1,7 +1,5 @@
 """Data types: names, aliases, bytes."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

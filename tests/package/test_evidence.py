@@ -1,7 +1,5 @@
 """What the records of evidence say: cycles of the TPU compiler, measured decode steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

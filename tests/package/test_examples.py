@@ -1,7 +1,5 @@
 """The reference: each name has an example, run as a doctest."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import inspect

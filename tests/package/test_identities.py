@@ -1,7 +1,5 @@
 """What must hold for every roofline and every kernel, tried on random ones."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the kernels refuse, in the package's own words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

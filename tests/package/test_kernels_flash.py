@@ -1,7 +1,5 @@
 """Attention, interpreted, against fp64 references (tolerances: `kernel_suite`)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

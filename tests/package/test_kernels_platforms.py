@@ -1,7 +1,5 @@
 """One source, three ways to run: compiled for every TPU, lowered for a GPU, interpreted here."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from typing import Any

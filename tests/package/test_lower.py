@@ -1,7 +1,5 @@
 """One way in: what `analyze`, `explain` and `measure` take, and that no work is lost on the way."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The cases: what they count, that all of them run, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

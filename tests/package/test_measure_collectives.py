@@ -1,7 +1,5 @@
 """Collectives and spread layers on pretended devices: what is run, counted, kept and refused."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Measuring: a case that fails, the last cache, and what the command writes and never destroys."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

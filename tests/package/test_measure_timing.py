@@ -3,8 +3,6 @@
 Times themselves are never held against a constant: this machine may be busy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from time import perf_counter

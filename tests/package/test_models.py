@@ -1,7 +1,5 @@
 """Decoders: parameters as their authors print them, caches, and FLOPs."""
 
-from __future__ import annotations
-
 import json
 import math
 import tomllib

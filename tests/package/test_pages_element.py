@@ -1,7 +1,5 @@
 """Questions as Python makes them: arguments, HTML, text, script."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import escape

@@ -1,7 +1,5 @@
 """Answers that are right: as far from the solution as the page rounds it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from roofline_helpers.common.show import significant

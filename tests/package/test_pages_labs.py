@@ -1,7 +1,5 @@
 """Instruments and labs without a browser: starting values, errors, texts, what needs no script."""
 
-from __future__ import annotations
-
 import functools
 import re
 

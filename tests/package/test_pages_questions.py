@@ -1,7 +1,5 @@
 """The book's questions as data: what their files may hold, and what they become."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The riddle of the decode step: its states, moves and best order are those of the record."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

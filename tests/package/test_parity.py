@@ -5,8 +5,6 @@ held against Python's: rooflines, products, steps with all their kernels, memory
 instead, the best batch. Sums run in another order there, so the last digits may differ.
 """
 
-from __future__ import annotations
-
 from parity_suite import (
     THOROUGH,
     expected,

@@ -1,7 +1,5 @@
 """assets/briefs.js judges a design as `roofline.labs.briefs` does."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

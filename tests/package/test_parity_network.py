@@ -1,7 +1,5 @@
 """assets/network.js computes what `training.layer` does: every cut of every slice, in a browser."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 from math import isclose

@@ -1,7 +1,5 @@
 """assets/verdicts.js says of a kernel on every chip what `roofline_helpers.verdicts` says."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

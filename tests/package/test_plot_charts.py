@@ -1,7 +1,5 @@
 """The numbers that lines and traffic draw."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

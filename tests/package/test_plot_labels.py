@@ -1,7 +1,5 @@
 """Labels at points, and the check for overlaps that pictures are held to."""
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Every picture can be read, at the width of a page and of a phone."""
 
-from __future__ import annotations
-
 import itertools
 
 import matplotlib as mpl

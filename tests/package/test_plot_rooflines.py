@@ -1,7 +1,5 @@
 """The numbers that rooflines draw are the model's."""
 
-from __future__ import annotations
-
 import pytest
 from plot_suite import (
     CHAIN,

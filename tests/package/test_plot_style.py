@@ -1,7 +1,5 @@
 """Colours that everyone can tell apart, and defaults that are set on request only."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb

@@ -1,7 +1,5 @@
 """tools/programs.py: a kept program is what the compiler makes, and another one is never taken."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

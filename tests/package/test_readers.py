@@ -1,7 +1,5 @@
 """A reader's own TPU: imitated here, since there is none; and what is refused of such records."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Records: what is saved is what is read, and whatever isn't a record is refused in words."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The model: ceilings, ridge, bound, times."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

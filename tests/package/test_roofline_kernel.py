@@ -1,7 +1,5 @@
 """A kernel on a roofline: what one launch does, and the seconds of all."""
 
-from __future__ import annotations
-
 from roofline_helpers import Roofline, Work
 from roofline_helpers.roofline import FLOOR, NETWORK, UNITS, Kernel, bound_of
 

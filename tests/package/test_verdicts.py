@@ -1,7 +1,5 @@
 """Verdicts: what overturns them, by hand; and each wrong one that the book once gave."""
 
-from __future__ import annotations
-
 import pytest
 
 import roofline_helpers as rh

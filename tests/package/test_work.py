@@ -1,7 +1,5 @@
 """The class that every count by hand returns."""
 
-from __future__ import annotations
-
 import pytest
 
 from roofline_helpers import BadValue, UnknownName, Work

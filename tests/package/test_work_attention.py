@@ -1,7 +1,5 @@
 """FLOPs and bytes of attention, against counts written out by hand."""
 
-from __future__ import annotations
-
 from roofline_helpers.work import flash_attention, naive_attention
 
 B, S, T, H, D, K = 2, 8, 16, 4, 32, 2  # batch, queries, keys, heads, head size, KV heads

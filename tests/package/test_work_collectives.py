@@ -1,7 +1,5 @@
 """What an all-reduce moves and sends."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

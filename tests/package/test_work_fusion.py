@@ -1,7 +1,5 @@
 """Kernels fused, and added up."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """FLOPs and bytes of products of matrices, against counts written out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from roofline_helpers.work import matmul

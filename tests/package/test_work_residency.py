@@ -1,7 +1,5 @@
 """What stays on the chip between two kernels: by hand, at the ends, and against the compiler."""
 
-from __future__ import annotations
-
 import pytest
 
 import roofline_helpers as rh

@@ -1,7 +1,5 @@
 """FLOPs and bytes of operations on elements and along rows, against counts by hand."""
 
-from __future__ import annotations
-
 from roofline_helpers.work import (
     add,
     dropout,

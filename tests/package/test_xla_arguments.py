@@ -1,7 +1,5 @@
 """What can be analysed: kinds of functions, arguments, meshes, devices."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

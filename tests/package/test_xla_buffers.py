@@ -1,7 +1,5 @@
 """What fills a device's memory: the buffers that are alive at the peak, with their lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Custom calls, and instructions that the reader does not know."""
 
-from __future__ import annotations
-
 import pytest
 from hlo_texts import only_row, program, shape
 

@@ -1,7 +1,5 @@
 """Two reports side by side, kernels by groups, and costs by JAX's own keys."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Exchanges between devices: groups, bytes, axes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`analyze` against counts by hand, on every TPU generation whose compiler is here."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

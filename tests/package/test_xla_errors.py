@@ -1,7 +1,5 @@
 """What `analyze` refuses, and in which words."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

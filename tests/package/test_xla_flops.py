@@ -1,7 +1,5 @@
 """FLOPs of single instructions."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """HLO text: shapes, instructions, and lines that XLA breaks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

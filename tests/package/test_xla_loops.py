@@ -1,7 +1,5 @@
 """Loops and branches: how often what they hold counts."""
 
-from __future__ import annotations
-
 from hlo_texts import program
 
 from roofline import xla

@@ -1,7 +1,5 @@
 """Pallas kernels of GPUs, counted without one: what programs ask for, by hand and by counters."""
 
-from __future__ import annotations
-
 import pytest
 from compiled_programs import spec
 

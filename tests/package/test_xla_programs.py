@@ -1,7 +1,5 @@
 """Whole programs of XLA, counted by the reader and by hand."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

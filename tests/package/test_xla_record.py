@@ -1,7 +1,5 @@
 """Reports as records: what is kept is what is shown, and a record takes the compiler's place."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

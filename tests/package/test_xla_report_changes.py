@@ -1,7 +1,5 @@
 """What changed between two reports, on records: no compiler is needed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Sharded programs as XLA compiles them for slices: each exchange once, as counted by hand."""
 
-from __future__ import annotations
-
 import pytest
 from compiled_reports import needs
 from sharded_suite import SHARDED, mesh_of

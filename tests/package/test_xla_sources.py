@@ -1,7 +1,5 @@
 """Where kernels come from: lines of the reader's code, scopes, passes, roles and arguments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Times of compiled kernels: the roofline's, the compiler's cycles, XLA's own."""
 
-from __future__ import annotations
-
 import math
 
 import jax

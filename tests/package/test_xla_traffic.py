@@ -1,7 +1,5 @@
 """Bytes: memory spaces, padding, slices, updates in place, asynchronous copies."""
 
-from __future__ import annotations
-
 import pytest
 from hlo_texts import ADD, BIG, UPDATE, behind_a_tile, fused, only_row, program
 

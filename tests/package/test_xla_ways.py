@@ -1,7 +1,5 @@
 """Every way in which people write JAX gives a program for the TPU that was asked for."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

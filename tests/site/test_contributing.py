@@ -1,7 +1,5 @@
 """CONTRIBUTING: the files that it names are there."""
 
-from __future__ import annotations
-
 import re
 
 from tools import books

@@ -1,7 +1,5 @@
 """What the site's extensions make of figures, formulas, tables and terms."""
 
-from __future__ import annotations
-
 import docutils.utils
 import numpy as np
 import pytest

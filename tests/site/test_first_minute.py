@@ -1,7 +1,5 @@
 """The first minute: commands and programs of the front page, *Install and run* and the README."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

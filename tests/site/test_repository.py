@@ -1,7 +1,5 @@
 """Notebooks say where they install the package from, once somebody has said it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sample reports and the summary's table of causes are what the package has."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The scoreboard's page prints what the package predicts; its constants are the package's."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

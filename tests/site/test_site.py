@@ -1,7 +1,5 @@
 """The build: a warning, a broken link, a missing page fails it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import os

@@ -1,7 +1,5 @@
 """Slides and the answer key have what the pages have, and find their pictures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bs4 import BeautifulSoup

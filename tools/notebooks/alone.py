@@ -9,8 +9,6 @@ package. Needs nbclient and ipykernel only, so that it runs in an environment th
 book's.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Compare the pictures of an executed cell with the committed ones, block by block of 16 pixels."""
 
-from __future__ import annotations
-
 import io
 import re
 from base64 import b64decode

@@ -10,8 +10,6 @@ the TPU compiler, so Linux on x86-64. Records are replaced only after every note
 of whole models, whose names begin with "whole-", stay as they are unless asked for.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -7,8 +7,6 @@ tagged ``nbval-ignore-output`` keeps its committed output while its source is un
 (``--refresh`` takes the new one). Nothing is written unless every notebook ran.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import os

@@ -4,8 +4,6 @@ Every build starts from nothing, so no page is older than what it is made of. A 
 link fails, and leaves no site behind.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Check a built site as a browser meets it: pages, links, fragments, pictures, requests."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -5,8 +5,6 @@ It is the program that ``CHROMIUM`` names, else one of the machine, else Playwri
 python -m tools.site.chrome     says what was found; fails where there is none
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -6,8 +6,6 @@ The chapters and the reference pages follow each other as on the site, without f
 without the package's reference, which nobody reads on paper. Answers stand below their questions.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from html import escape

@@ -6,8 +6,6 @@ A copy is the checked output of a notebook's cell itself, so it cannot differ fr
 ``book/_ext/page_figures.py`` runs the front page's program, where there is a compiler for it.
 """
 
-from __future__ import annotations
-
 import sys
 from base64 import b64decode
 

@@ -6,8 +6,6 @@ A chapter's slides are its title with what it teaches, each of its figures, and 
 key has every question with its answer. Both open offline, beside _build/html, and can be printed.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bs4 import BeautifulSoup
