@@ -27,7 +27,8 @@ from roofline.validation.steps import (
     published_training,
 )
 from roofline_helpers.common.checks import BadValue, RooflineError, mapping, name_of, single
-from roofline_helpers.models import FLAGS, PARTS
+from roofline_helpers.common.show import si
+from roofline_helpers.models import FLAGS, PARTS, catalogue
 from roofline_helpers.models.decoder import WIDTHS
 
 if TYPE_CHECKING:
@@ -65,20 +66,20 @@ def predict(path: str | Path) -> pandas.DataFrame:
     """Return the predictions for the steps in a file: one row each.
 
     A file is TOML, with blocks ``[[row]]`` as in `data/published`: "chip", "shape" (number of GPUs,
-    or a slice such as 4x4), "model" (a name, the path of a configuration, or beside it "widths", a
-    table of what `Decoder` takes) and "batch". A training step also has "seq" and "mesh", and may
-    have other arguments of `training.step`; a serving step has "context", is tensor-parallel over
-    all chips unless "mesh" says otherwise, and may have "phase" and the types of `serving.step`. A
-    load has "concurrency", "inputs" and "outputs" instead, and may have other arguments of
-    `serving.load`: it gives two rows, the time per token and that to the first. Its "readers", a
-    table, are workers that read prompts: "count", and where they differ "shape" and "mesh"; "rate",
-    byte/s of a chip between workers. A measurement may follow: "seconds" of a step or of a token,
-    "first" of the first one, or "tokens" (per second) or "tflops" of a chip.
+    or a slice such as 4x4), "model" (a name, the path of a configuration from the file's folder, or
+    beside it "widths", a table of what `Decoder` takes) and "batch". A training step also has "seq"
+    and "mesh", and may have other arguments of `training.step`; a serving step has "context", is
+    tensor-parallel over all chips unless "mesh" says otherwise, and may have "phase" and the types
+    of `serving.step`. A load has "concurrency", "inputs" and "outputs" instead, and may have other
+    arguments of `serving.load`: it gives two rows, the time per token and that to the first. Its
+    "readers", a table, are workers that read prompts: "count", and where they differ "shape" and
+    "mesh"; "rate", byte/s of a chip between workers. A measurement may follow: "seconds" of a step
+    or of a token, "first" of the first one, or "tokens" (per second) or "tflops" of a chip.
 
     Columns: "bound s", "predicted s", "by" (laws of measured kernels, or the roof at reached
     ceilings), "low s" and "high s", the range of eight of ten published steps of that kind,
-    "measured s" and "error"; "tokens/s a chip" of a load; "types" are those that were counted;
-    "refused" says why a row can't be predicted.
+    "measured s" and "error"; "tokens/s a chip" of a load; "types" are those that were counted, and
+    what doesn't fit into the memory; "refused" says why a row can't be predicted.
 
     Raises
     ------
@@ -91,10 +92,17 @@ def predict(path: str | Path) -> pandas.DataFrame:
     """
     import pandas
 
-    predictions = []
+    predictions: list[dict[str, Any]] = []
+    seen: set[Any] = set()
     for number, row in enumerate(_read(Path(path)), start=1):
         named = {"id": f"row {number}", **row}
         try:
+            if named["id"] in seen:
+                named["id"] = f"row {number}"
+                raise BadValue(f"id {row['id']!r} is that of an earlier row")
+            seen.add(named["id"])
+            for key in {"model", "draft"} & row.keys():
+                named[key] = _beside(Path(path).parent, row[key])
             loaded = "concurrency" in row
             predictions += _load(named) if loaded else [_predicted(_step(named))]
         except (RooflineError, TypeError) as error:
@@ -112,7 +120,18 @@ def _read(path: Path) -> list[dict[str, Any]]:
     except ValueError as error:
         raise BadValue(f"{path} is not TOML: {error}") from None
     name_of("table of a file of steps", next(iter({*data} - {"row"}), "row"), ["row"])
-    return list(data.get("row", []))
+    rows = data.get("row", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadValue(f"{path} has a row that isn't a block [[row]]")
+    return rows
+
+
+def _beside(folder: Path, model: Any) -> Any:
+    """Return a model as given, but the path of a configuration from the file's folder."""
+    if not isinstance(model, str) or model in catalogue():
+        return model
+    path = folder / model
+    return str(path) if "/" in model or path.suffix == ".json" or path.is_dir() else model
 
 
 def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:
@@ -175,6 +194,7 @@ def _line(row: str, bound: float | None, own: Range, step: Any, measured: Any) -
     """Return the columns of one prediction."""
     if measured is not None:
         measured = single("what was measured", measured)
+    need, room = (si(n, "B") for n in (step.memory.total, step.memory.capacity))
     return {
         "row": row,
         "bound s": bound,
@@ -184,7 +204,7 @@ def _line(row: str, bound: float | None, own: Range, step: Any, measured: Any) -
         "high s": own.high,
         "measured s": measured,
         "error": own.best / measured - 1 if measured else None,
-        "types": step.types,
+        "types": step.types if step.fits else f"{step.types}; doesn't fit: {need} of {room}",
     }
 
 

@@ -120,6 +120,41 @@ def test_a_service_is_predicted_with_the_range_of_its_kind(tmp_path: Path) -> No
     assert "inputs missing" in predicted.loc["lacking", "refused"]
 
 
+MIXTRAL = {
+    **{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 32000},
+    **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_act": "silu"},
+    "tie_word_embeddings": False,
+    **{"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None},
+}
+
+
+def test_a_configuration_lies_beside_the_file_and_an_id_is_one_row_s(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text(json.dumps(MIXTRAL), "utf-8")
+    rows = [DECODE.replace("llama-3-70b", name) for name in ("own", "own/config.json")]
+    rows = [row.replace('"decode"', f'"{n}"') for n, row in enumerate(rows)]
+    found = validation.predict(file(tmp_path, "".join((*rows, DECODE, DECODE, rows[0]))))
+    by_name = validation.predict(file(tmp_path, DECODE.replace("llama-3-70b", "mixtral-8x7b")))
+    assert set(found["predicted s"][:2]) == set(by_name["predicted s"])
+    assert [*found.index] == ["0", "1", "decode", "row 4", "row 5"]
+    assert found.loc[["row 4", "row 5"], "refused"].str.contains("an earlier row").all()
+
+
+def test_a_step_that_does_not_fit_says_so(tmp_path: Path) -> None:
+    alone = DECODE.replace('"2x4"', '"1x1"')
+    for text, fits in ((DECODE, True), (alone, False)):
+        (types,) = validation.predict(file(tmp_path, text))["types"]
+        assert ("doesn't fit: " in types) != fits
+    assert types.endswith(" of 33.6 GB")
+
+
+@pytest.mark.parametrize("text", ["row = 3", "row = [1, 2]", '[row]\nchip = "h100"'])
+def test_a_file_whose_rows_are_no_blocks(tmp_path: Path, text: str) -> None:
+    with pytest.raises(rh.BadValue, match=r"isn't a block \[\[row\]\]"):
+        validation.predict(file(tmp_path, text))
+
+
 WIDTHS = "layers=32, d_model=4096, heads=32, kv_heads=8, head_dim=128, d_ff=14336, vocabulary=32000"
 
 
