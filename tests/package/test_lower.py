@@ -174,6 +174,7 @@ def test_a_script_may_return_keyword_arguments(tmp_path: Path) -> None:
     script.write_text("def step(): return print, ()\n", "utf-8")
     with pytest.raises(BadValue, match=r"s\.py.*main.*s\.py:step"):
         load_call(str(script))
-    script.write_text("def main(): return print, 1, 2\n", "utf-8")
-    with pytest.raises(BadType, match=r"\(x, y\)"):
-        load_call(str(script))
+    for wrong in ("print, 1, 2", "3"):
+        script.write_text(f"def main(): return {wrong}\n", "utf-8")
+        with pytest.raises(BadType, match=r"\(x, y\)"):
+            load_call(str(script))

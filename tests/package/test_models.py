@@ -322,7 +322,7 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     assert computed["experts' gate+up"] == "nvfp4"
     assert computed["query projection"] == computed["gate+up projection"] == "bf16"
     glm = read(tmp_path, FILES["GLM-4.7-FP8"], "GLM-4.7-FP8")
-    with pytest.raises(rh.BadValue, match=r"FP8.*weights="):
+    with pytest.raises(rh.BadValue, match=r"FP8.*type of weights"):
         roofline.serving.step(glm, host, mesh, batch=8)
     memory = roofline.serving.step(glm, host, mesh, batch=8, weights="fp8", vocabulary="fp8").memory
     routers = 7 * 89 * 160 * 5120 * 2  # those of seven more devices

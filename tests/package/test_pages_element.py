@@ -42,27 +42,19 @@ def sent(html: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "text"),
+    ("kind", "changes", "error", "text"),
     [
-        ({"options": {"a": "b", " a ": "c"}, "right": "a"}, BadValue, "read the same"),
-        ({"right": "the badge"}, UnknownName, "Nearest: 'the batch'"),
+        (choice, {"options": {"a": "b", " a ": "c"}, "right": "a"}, BadValue, "read the same"),
+        (choice, {"right": "the badge"}, UnknownName, "Nearest: 'the batch'"),
+        (number, {"integer": True, "solution": 2.5}, BadValue, "near a whole number"),
+        (number, {"wrong": [questions.Wrong("Close.", 240)]}, BadValue, "would also meet the sol"),
     ],
 )
-def test_a_bad_choice_is_refused(changes: Any, error: type[Exception], text: str) -> None:
+def test_a_bad_question_is_refused(
+    kind: Any, changes: dict[str, Any], error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
-        choice(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "text"),
-    [
-        ({"integer": True, "solution": 2.5}, BadValue, "near a whole number"),
-        ({"wrong": [questions.Wrong("Close.", 240)]}, BadValue, "would also meet the solution"),
-    ],
-)
-def test_a_bad_number_is_refused(changes: Any, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        number(**changes)
+        kind(**changes)
 
 
 def test_text_is_escaped_everywhere() -> None:

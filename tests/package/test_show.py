@@ -17,13 +17,9 @@ from roofline_helpers.common.show import readable, significant
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (2307e12, "2.31 PB"),
-        (7380e9, "7.38 TB"),
-        (3.35e9, "3.35 GB"),
         (1000, "1 kB"),
         (999.9999, "1 kB"),
         (0.5, "500 mB"),
-        (1.3e-5, "13 µB"),
         (0, "0 B"),
     ],
 )
