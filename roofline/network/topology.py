@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 from roofline.network.axes import OUTER, Axis, Kind, Mesh, Over, Protocol, axes_of
+from roofline.network.measured import SAME_LINKS
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import (
@@ -347,7 +348,7 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
 
 def _custom(chip: Chip) -> dict[int, tuple[Protocol, ...]]:
     """Return the measured all-reduces of serving libraries, by number of GPUs."""
-    measured = _data()["custom"].get(chip.key, {})
+    measured = _data()["custom"].get(SAME_LINKS.get(chip.key, chip.key), {})
     return {
         int(gpus): tuple(Protocol(rate, startup=startup) for startup, rate in lines)
         for gpus, lines in measured.items()

@@ -343,6 +343,13 @@ def test_a_server_s_small_all_reduces_take_as_long_as_they_were_measured_to(chip
     assert max(map(abs, errors)) < {"a100-80gb": 0.26, "b300": 0.13}.get(chip, 0.095)
 
 
+def test_a_gb300_has_a_gb200_s_links() -> None:
+    hosts = [net.topology(chip, 4, ceilings="reached").fast for chip in ("gb200", "gb300")]
+    seconds = {net.all_reduce(2**16, host, algorithm="custom").seconds for host in hosts}
+    assert len(seconds) == 1
+    assert max(seconds) < net.all_reduce(2**16, hosts[1]).seconds
+
+
 def test_where_no_server_s_all_reduce_was_timed_or_is_faster_it_is_the_usual_one() -> None:
     host = net.topology("h100", 8, ceilings="reached")
     for topology in (net.topology("h100", 8), net.topology("v5e", 8, ceilings="reached")):
