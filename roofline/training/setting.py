@@ -143,8 +143,12 @@ def refuse_misfit(setting: TrainingSetting) -> None:
         raise BadValue(f"capacity and tile are for experts, but {model.name} has none")
     if setting.overlap and setting.microbatches < 2:
         raise BadValue("overlap hides an exchange behind another microbatch, but there is only one")
-    if setting.imbalance < 1:
-        raise BadValue(f"imbalance is the largest load over the mean, got {setting.imbalance:g}")
+    most = model.experts.count / model.experts.active if model.experts else 1
+    if not 1 <= setting.imbalance <= most:
+        raise BadValue(
+            f"imbalance is the largest load over the mean, of {model.name} from 1 to {most:g}, got "
+            f"{setting.imbalance:g}"
+        )
     batch, passes = setting.batch, setting.microbatches
     groups = setting.size("data", "fsdp", "expert")
     rows = groups * passes

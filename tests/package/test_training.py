@@ -451,6 +451,9 @@ def test_the_busiest_experts_compute_and_receive_more() -> None:
     assert twice.exposed == approx(2 * even.exposed, rel=0.02)  # starts aren't longer
     with pytest.raises(rh.BadValue, match="over the mean"):
         deepseek(imbalance=0.5)
+    deepseek(imbalance=32)  # all tokens to the same 8 of 256
+    with pytest.raises(rh.BadValue, match="from 1 to 32"):
+        deepseek(imbalance=33)
     with pytest.raises(rh.BadValue, match="in int8 were measured on a100-80gb"):
         _ = deepseek("a100-80gb", mesh={"expert": 8}, dtype="int8", law=True).compute
 
