@@ -146,13 +146,19 @@ class Worker:
     def _reading(self, tokens: int) -> ServingStep:
         return self.decode.but(phase="prefill", batch=self.at_once, context=tokens)
 
+    @property
+    def room(self) -> float:
+        """Bytes of a device beside the runtime and weights, a draft's among them."""
+        drafts = self.draft.memory.weights if self.draft else 0.0
+        return self.decode.memory.for_sequences - drafts
+
     @cached_property
     def most(self) -> int:
         """Sequences that fit at once, with their caches beside weights and a chunk of a prompt."""
         reading = self._reading(min(self.fresh, self.budget)).memory.activations
         memory, setting = self.decode.memory, self.decode.setting
-        room = memory.for_sequences - max(reading, memory.activations)
-        each = max(0, math.floor(room / memory.cache))
+        cache = memory.cache + (self.draft.memory.cache if self.draft else 0.0)
+        each = max(0, math.floor((self.room - max(reading, memory.activations)) / cache))
         return each * setting.size("data", "expert", "batch")
 
     def seconds(self, batch: float) -> float:

@@ -125,6 +125,17 @@ def test_speculation_divides_a_round_by_its_tokens() -> None:
     assert served(1, **drafts).time_per_token == pytest.approx((round_ + 2 * small) / 1.75)
 
 
+def test_a_draft_s_weights_and_cache_take_memory_too() -> None:
+    draft = {"draft": "llama-3.2-1b", "draft_tokens": 3, "acceptance": 0.5}
+    alone, both = served(1).worker, served(1, **draft).worker
+    one = rh.models.model("llama-3.2-1b")
+    assert alone.room - both.room == pytest.approx(2 * one.parameters, rel=1e-3)
+    models = rh.models.model("llama-3-8b"), one
+    caches = [decoder.cache_bytes(1100, "bf16") for decoder in models]
+    fewer = alone.most * caches[0] - both.most * sum(caches)
+    assert fewer == pytest.approx(2 * one.parameters, abs=sum(caches))
+
+
 def test_the_front_keeps_what_nothing_beats_in_both() -> None:
     # tokens per second of a user, requests per second of the chip
     points = [(50, 4.0), (100, 1.0), (20, 4.0), (80, 2.0), (70, 1.5), (50, 3.0)]
