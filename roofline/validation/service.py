@@ -17,7 +17,7 @@ from roofline.serving.tensor_parallel import COUNTS
 from roofline.terminal import Grid
 from roofline.validation.loads import DENSE, MIXTURE, SPREAD, points
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadValue, whole
+from roofline_helpers.common.checks import BadValue, UnknownName, whole
 from roofline_helpers.common.dtypes import computed_as
 from roofline_helpers.common.show import si, significant
 
@@ -267,7 +267,7 @@ def answer(
         f"{worker.inputs:,} + {worker.outputs:,} tokens to {setting.model.name} on {last.chips} "
         f"{setting.chip.name} get a token every {_span(token)} and the first after {_span(first)}: "
         f"{significant(rate.best)} tokens/s a chip{most}. Beside weights and the runtime "
-        f"{si(worker.decode.memory.for_sequences, 'B')} a chip are left for caches, of "
+        f"{si(worker.room, 'B')} a chip are left for caches, of "
         f"{worker.most * last.workers:,} such requests{queue}."
     )
     if target is None:
@@ -292,7 +292,7 @@ def _needed(model: Any, chip: Any, target: tuple[float, dict[str, float]], **ask
     """Return the chips that a target needs in engines of one size; infinite without room."""
     try:
         (single,) = service(model, chip, concurrency=[1], **asked)
-    except BadValue:  # the chips can't share the model, or it has no room
+    except (BadValue, UnknownName):  # no links, no even shares, or no room
         return Range(math.inf, math.inf, math.inf)
     sizes = {round(GROWTH**n) for n in range(round(math.log(single.worker.most, GROWTH)) + 1)}
     return chips_for(*target, service(model, chip, concurrency=sorted(sizes), **asked))
@@ -300,8 +300,8 @@ def _needed(model: Any, chip: Any, target: tuple[float, dict[str, float]], **ask
 
 def _fewest(model: Any, chip: Any, **asked: Any) -> str:
     """Return a sentence on the fewest chips of an engine that have room."""
-    for count in COUNTS:
-        with suppress(BadValue):
+    for count in (*COUNTS, 16, 32, 64):
+        with suppress(BadValue, UnknownName):
             service(model, chip, concurrency=[1], chips=count, **asked)
             return f" {count} chips have room."
     return ""

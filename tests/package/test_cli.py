@@ -100,6 +100,15 @@ def test_a_service_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixtu
     assert printed.startswith("No. Llama 3 70B")
     assert "78.2 GB" in printed  # of 85, without the eight hundredths of the runtime
     assert printed.endswith("4 chips have room.") or "2 chips have room." in printed
+    # 1.34 TB in bf16; and a chip without links
+    for model, chip, end in (
+        ("deepseek-v3", "h100", "32 chips have room."),
+        ("llama-3-70b", "l4", "."),
+    ):
+        assert main(["serve", model, "--chip", chip]) == 1
+        assert " ".join(capsys.readouterr().out.split()).endswith(end)
+    assert main(["serve", "llama-3-8b", "--chip", "l4", "--for", "1 requests/s"]) == 0
+    assert "engines of 1" in capsys.readouterr().out.replace("\n", " ")
     assert main([*SERVE, "--concurrency", "5000", "--cache", "fp8"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("Not all at once.")
