@@ -12,7 +12,6 @@ from roofline import xla
 from roofline.xla import compiler
 from tools import programs
 
-Asked = tuple[Any]  # what `compiler.compile_ahead` is asked
 # Who called the function: another one in each test
 STACKS = re.compile(
     r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d+ .*\n)*\n?"
@@ -25,10 +24,10 @@ class Enough(BaseException):
     """Ends an analysis before anything is compiled."""
 
 
-def asked(fn: Callable[..., Any], *args: Any, chip: str = "v6e") -> Asked:
-    """Return what `analyze` asks for."""
+def asked(fn: Callable[..., Any], *args: Any, chip: str) -> tuple[Any]:
+    """Return what `analyze` asks `compiler.compile_ahead` for."""
     needs(chip)
-    seen: list[Asked] = []
+    seen: list[tuple[Any]] = []
 
     def note(*arguments: Any) -> None:
         seen.append(arguments)
@@ -41,10 +40,6 @@ def asked(fn: Callable[..., Any], *args: Any, chip: str = "v6e") -> Asked:
     return seen[0]
 
 
-def found_by(asked: Asked) -> str:
-    return programs.key_of(*asked)
-
-
 @per_chip
 @pytest.mark.parametrize("name", ["elementwise", "pallas"])
 def test_a_kept_program_is_what_the_compiler_makes_now(name: str, chip: str) -> None:
@@ -52,7 +47,7 @@ def test_a_kept_program_is_what_the_compiler_makes_now(name: str, chip: str) -> 
     arguments = asked(fn, *args, chip=chip)
     if not programs.kept():
         pytest.skip("programs are kept for another JAX, or everything is compiled in this run")
-    assert found_by(arguments) in programs.kept(), "it has changed: `make programs`"
+    assert programs.key_of(*arguments) in programs.kept(), "it has changed: `make programs`"
     kept = programs.ahead(*arguments)
     made = programs.program_of(programs.entry_of(programs._ahead(*arguments)))
     assert STACKS.sub("", kept.text) == STACKS.sub("", made.text)
