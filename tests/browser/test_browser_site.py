@@ -436,7 +436,7 @@ FOUND = {
     "occupancy": "book/glossary.html#term-occupancy",
     "launch overhead": "notebooks/limitations.html#launches",
     "block specs": "notebooks/fused-kernel.html#the-block-specs-set-the-traffic",
-    "flops of attention": "notebooks/arithmetic-intensity.html#attention",
+    "flops of attention": "notebooks/arithmetic-intensity.html#the-flops-of-attention",
     "systolic array": "book/glossary.html#term-systolic-array",
     "bank conflicts": "book/glossary.html#term-bank-conflict",
     "nsight compute columns": "notebooks/where-the-time-goes.html#which-column-is-which",
