@@ -126,11 +126,6 @@ def test_a_chip_without_measured_kernels_has_no_range(capsys: pytest.CaptureFixt
     data = json.loads(capsys.readouterr().out)
     assert data["chips"] == {"low": None, "best": 1, "high": None}
     assert data["loads"][0]["time per token"]["low"] is None
-
-
-def test_an_answer_for_programs_is_json_where_nothing_is_enough(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
     assert main([*SERVE, "--json", "--for", "9 requests/s, time per token 1 ms"]) == 0
     data = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert data["chips"] == {"low": None, "best": None, "high": None}
@@ -139,10 +134,8 @@ def test_an_answer_for_programs_is_json_where_nothing_is_enough(
 def test_first_tokens_that_came_later_than_predicted_are_said_to(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for readers in ("0", "1"):
-        assert main([*SERVE, "--readers", readers]) == 0
-        printed = " ".join(capsys.readouterr().out.split())
-        assert ("first tokens came later than the best" in printed) == (readers == "1")
+    assert main([*SERVE, "--readers", "1"]) == 0
+    assert "first tokens came later than the best" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_parts_of_a_dense_model_are_copies(capsys: pytest.CaptureFixture[str]) -> None:

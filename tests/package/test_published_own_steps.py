@@ -120,18 +120,11 @@ def test_a_service_is_predicted_with_the_range_of_its_kind(tmp_path: Path) -> No
     assert "inputs missing" in predicted.loc["lacking", "refused"]
 
 
-MIXTRAL = {
-    **{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 32000},
-    **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_act": "silu"},
-    "tie_word_embeddings": False,
-    **{"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None},
-}
-
-
 def test_a_configuration_lies_beside_the_file_and_an_id_is_one_row_s(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "config.json").write_text(json.dumps(MIXTRAL), "utf-8")
+    known = Path(__file__).parents[1] / "data" / "configurations.json"
+    mixtral = {**json.loads(known.read_text("utf-8"))["Mixtral-8x7B-v0.1"], "published": None}
+    (tmp_path / "own" / "config.json").write_text(json.dumps(mixtral), "utf-8")
     rows = [DECODE.replace("llama-3-70b", name) for name in ("own", "own/config.json")]
     rows = [row.replace('"decode"', f'"{n}"') for n, row in enumerate(rows)]
     found = validation.predict(file(tmp_path, "".join((*rows, DECODE, DECODE, rows[0]))))

@@ -29,10 +29,7 @@ def test_the_prefix_leaves_one_to_a_thousand(value, text):
 
 def test_significant_digits():
     assert [significant(1234.5, 6), significant(9.9999)] == ["1,234.5", "10"]
-
-
-def test_nobody_says_kiloseconds():
-    assert [rh.si(n, "s") for n in (1210.0, 1.0, 0.0121)] == ["1,210 s", "1 s", "12.1 ms"]
+    assert rh.si(1210.0, "s") == "1,210 s"  # nobody says kiloseconds
 
 
 def test_a_table_for_reading():
