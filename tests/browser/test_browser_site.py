@@ -439,7 +439,7 @@ FOUND = {
     "flops of attention": "notebooks/arithmetic-intensity.html#the-flops-of-attention",
     "systolic array": "book/glossary.html#term-systolic-array",
     "bank conflicts": "book/glossary.html#term-bank-conflict",
-    "nsight compute columns": "notebooks/where-the-time-goes.html#columns-of-nsight-and-xprof",
+    "nsight compute columns": "notebooks/where-the-time-goes.html#columns-of-nsight-compute",
     "install": "book/install.html",
     "why torch.compile gains": "book/pytorch.html#what-torch-compile-gains",
     **{
