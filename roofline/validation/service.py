@@ -344,9 +344,21 @@ def _basis(load: Load) -> str:
             "Their first tokens came later than the best in nine of ten points: what else they "
             "waited for isn't predicted."
         )
+    if step.has_laws and any(_by_nccl(transfer.collective) for transfer in step.exchanges):
+        lines.append(
+            "No serving library's own all-reduce was measured over so many "
+            f"{step.setting.chip.name}: sums take NCCL's time, so fewer chips may look faster."
+        )
     if load.worker.draft is not None:
         lines.append("Speculation is in none of these points: its range is that of a step.")
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
+
+
+def _by_nccl(collective: network.Collective) -> bool:
+    """Return whether a sum over NVLink goes by NCCL's kernels since no others were measured."""
+    (axis, *more) = collective.axes
+    small = not more and axis.network == "nvlink" and axis.size not in axis.custom
+    return small and collective.kind == "all-reduce"
 
 
 def chips_for(rate: float, limits: dict[str, float], loads: list[Load]) -> Range:

@@ -55,6 +55,15 @@ SIZES: dict[str, Any] = {"chips": 8, "inputs": 1024, "outputs": 1024, "weights":
 SERVE = ("serve", "llama-3-70b", "--chip", "h200", "--chips", "8", "--weights", "fp8")
 
 
+@pytest.mark.parametrize(("chip", "chips", "said"), [("gb200", 8, True), ("gb200", 4, False)])
+def test_sums_by_nccl_are_said(
+    capsys: pytest.CaptureFixture[str], chip: str, chips: int, said: bool
+) -> None:
+    asked = ("--chip", chip, "--chips", str(chips), "--concurrency", "1")
+    assert main(["serve", "llama-3-8b", *asked]) == 0
+    assert ("NCCL" in capsys.readouterr().out) == said
+
+
 def test_a_target_takes_the_engine_that_needs_the_fewest_chips(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
