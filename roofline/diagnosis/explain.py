@@ -401,12 +401,13 @@ def diagnosed(
             withheld = withheld or busy
     if withheld and compiled_anew:  # whatever slows a call, it does that in each
         found, withheld = compiled_anew, ""
-    if withheld:  # no finding says it then
-        notes += unused
+    kept = () if withheld else found
+    said = {finding.evidence for finding in kept}
+    notes += [note for note in unused if note.removeprefix(NOT_REUSED) not in said]
     return replace(
         run,
         rows=case.rows,
-        findings=() if withheld else found,
+        findings=kept,
         expected=expected or case.ceilings.expected(case.rows),
         hand=case.ceilings.hand(work),
         roofs=case.ceilings.roofs,

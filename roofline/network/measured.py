@@ -100,7 +100,7 @@ def expert_exchange(
     --------
     >>> took = expert_exchange("combine", chip_of("h200"), 8, 100, 7168, 8)
     >>> f"{took * 1e6:.0f} µs"
-    '57 µs'
+    '55 µs'
     """
     each, times = hidden * (width if op == "dispatch" else 2.0), []
     for mode in MODES:
