@@ -53,7 +53,7 @@ def factor(known: pandas.Series, chip: str | None = None) -> float:
     (True, True)
     """
     own = known[known.index.get_level_values(0) == chip]
-    return float((own if len(own) else known).median())
+    return float((own if len(own) else known).quantile())  # of no recipe: NaN, without a warning
 
 
 def skill(board: pandas.DataFrame) -> pandas.DataFrame:
@@ -143,7 +143,7 @@ def by_kind(rows: pandas.DataFrame) -> pandas.DataFrame:
         known = ratios(own, "rule of thumb s")
         factors = {recipe: factor(known.drop(recipe), recipe[0]) for recipe in known.index}
         each = pandas.Series(zip(own.chip, own.model, own.type, strict=True), own.index)
-        corrected = ((rule + 1) * each.map(factors) - 1).abs().median()
+        corrected = ((rule + 1) * each.map(factors) - 1).abs().quantile()
         lines[what] = {
             "rows": len(own),
             "from": own.date[own.date != ""].min(),
