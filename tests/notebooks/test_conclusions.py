@@ -1824,9 +1824,9 @@ def test_at_256_tokens_fusing_a_gelu_or_a_second_matmul_saves_little() -> None:
 def chapter_of_experts() -> dict[str, Any]:
     """Functions and constants of the chapter's own cells, which these tests call again."""
     names: dict[str, Any] = {}
-    wanted = ("me-imports", "me-models", "me-kernels", "me-compile", "me-busiest", "me-loads")
+    wanted = ("imports", "models", "kernels", "compile", "busiest", "loads-drawn", "loads")
     for cell in notebooks.load(path("mixtures-of-experts")).cells:
-        if cell.id in wanted:
+        if cell.id.removeprefix("me-") in wanted:
             exec(cell.source, names)
     return names
 
