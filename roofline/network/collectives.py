@@ -360,11 +360,12 @@ def lines(over: Over) -> list[tuple[float, float]]:
     return sorted(cost for cost in costs if not beaten(cost))
 
 
-def distinct(devices: float, copies: float, groups: tuple[int, int] = (1, 1)) -> float:
+def distinct(devices: Any, copies: Any, groups: tuple[int, int] = (1, 1)) -> Any:
     """Return the expected number of distinct devices hit by k random copies: n (1 − (1 − 1/n)ᵏ).
 
     `groups` are into how many the devices fall in order, and in how many of them, drawn at random,
     a token's copies lie; groups that don't divide the devices, or are divided by them, don't count.
+    Where they lie in all groups, arrays of devices and copies work too.
 
     Examples
     --------
@@ -372,6 +373,8 @@ def distinct(devices: float, copies: float, groups: tuple[int, int] = (1, 1)) ->
     (3.6, 2.91)
     """
     count, top = groups
+    if count == top:
+        return devices * (1 - (1 - 1 / devices) ** copies)
     if count % devices == 0:  # a device has whole groups: so many of them may be drawn
         own = int(count // devices)
         missed = sum(

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from roofline.network.collectives import Collective, Phase
+from roofline.network.collectives import Collective, Phase, distinct
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import UnknownName
@@ -121,7 +121,7 @@ def sent_to_experts(mode: str, tokens: Any, top_k: Any, devices: Any) -> Any:
 
     In low latency each expert gets a copy of its own, else each device.
     """
-    copies = top_k if mode == "low latency" else devices * (1 - (1 - 1 / devices) ** top_k)
+    copies = top_k if mode == "low latency" else distinct(devices, top_k)
     return tokens * copies * (devices - 1) / devices
 
 

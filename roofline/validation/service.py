@@ -249,10 +249,12 @@ def answer(
     >>> answer("llama-3-8b", "h100", [8], inputs=1024, outputs=256).text[:4]
     'Yes.'
     """
-    count = 1 if chips is None else chips
-    if target is not None and chips is None:
-        sized = {n: _needed(model, chip, target, chips=n, **asked) for n in COUNTS}
-        count = min(COUNTS, key=lambda n: (sized[n].best, -n))  # of equals, the fastest
+    count, needed = 1 if chips is None else chips, None
+    if target is not None:
+        counts = COUNTS if chips is None else (chips,)
+        sized = {n: _needed(model, chip, target, chips=n, **asked) for n in counts}
+        count = min(counts, key=lambda n: (sized[n].best, -n))  # of equals, the fastest
+        needed = sized[count]
     try:
         loads = service(model, chip, concurrency=concurrency, chips=count, **asked)
     except NoRoom as error:
@@ -270,9 +272,8 @@ def answer(
         f"{si(worker.room, 'B')} a chip are left for caches, of "
         f"{worker.most * last.workers:,} such requests{queue}."
     )
-    if target is None:
+    if target is None or needed is None:
         return Answer(text, loads)
-    needed = _needed(model, chip, target, chips=count, **asked)
     limits = "".join(f", {name} {si(limit, 's')}" for name, limit in target[1].items())
     said = f"For {target[0]:g} requests/s{limits}: "
     if math.isinf(needed.best):
