@@ -1,0 +1,70 @@
+"""Conclusions of the chapter can-you-trust-a-roofline: each test would refute one."""
+
+from typing import Any
+
+import pytest
+from conclusions import path
+
+import page_board
+import roofline
+import roofline_helpers as rh
+from roofline import validation
+from tools.notebooks import run as notebooks
+
+
+def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:
+    """What their prediction gained from a ceiling with a transpose in it wasn't knowledge."""
+    ceilings = page_board.fp8_ceilings().values()
+    board = roofline.scoreboard()
+    chosen = board[(board.chip == "h100") & (board.type == "fp8") & (board.kind == "dense")]
+    better = {"NeMo": [0, 0], "mlcommons": [0, 0]}
+    for key, row in chosen.iterrows():
+        one = validation.published_step(str(key))
+        assert isinstance(one, validation.PublishedStep)
+        wrong, now = (page_board.with_fp8(one, rate) for rate in ceilings)
+        assert now.seconds == pytest.approx(row["predicted s"], rel=1e-6)
+        assert now.seconds < wrong.seconds
+        [source] = [name for name in better if name in row.source]
+        nearer = abs(wrong.seconds / one.seconds - 1) < abs(now.seconds / one.seconds - 1)
+        better[source] = [better[source][0] + nearer, better[source][1] + 1]
+    assert better == {"NeMo": [2, 5], "mlcommons": [1, 9]}
+    first = chosen.index[chosen.source.str.contains("NeMo")]
+    nearer = roofline.scoreboard(law=True).error[chosen.index].abs() < chosen.error.abs()
+    assert (nearer[first].sum(), nearer.sum()) == (4, 4 + 5)
+
+
+def test_times_of_measured_kernels_halve_the_error_on_gpus() -> None:
+    boards = [roofline.scoreboard(law=law) for law in (False, True)]
+    gpus = boards[0].chip.map(lambda key: rh.chip(key).kind) == "gpu"
+    before, now = (board.error[gpus].abs().median() for board in boards)
+    assert now < 0.55 * before
+    mixed = boards[1].kind == "mixture of experts"
+    assert boards[1].error[mixed].median() < -1 / 4
+    assert boards[1].error.max() < 0.2
+    unsaid = boards[1].unsaid[boards[1].unsaid != ""]
+    assert list(unsaid.mode()) == ["recomputation"]
+    assert len(unsaid) < len(boards[1]) / 4
+
+
+def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
+    """The last chapter, by its own cell that takes a published step apart."""
+    cells = notebooks.load(path("can-you-trust-a-roofline")).cells
+    [cell] = [cell for cell in cells if cell.id == "parts"]
+    names: dict[str, Any] = {}
+    exec(cell.source, names)
+    shares: dict[str, dict[str, float]] = {}
+    for one in roofline.validation.steps():
+        if isinstance(one, roofline.validation.PublishedStep) and not one.model.experts:
+            own = shares.setdefault(one.chip, {})
+            for part, share in list(names["parts"](one).items())[1:]:
+                own[part] = own.get(part, 0.0) + share
+    largest = {chip: max(own, key=lambda part: own[part]) for chip, own in shares.items()}
+    assert set(largest.values()) == {
+        *("computed a second time", "ceilings below the peak", "exposed network"),
+        "not predicted",
+    }
+
+
+def test_the_worst_rows_are_predicted_too_fast() -> None:
+    board = roofline.scoreboard(law=True)
+    assert board.error[[one.key for one in roofline.validation.worst()]].max() < -1 / 3

@@ -1,0 +1,110 @@
+"""Conclusions of the chapter cost-analysis: each test would refute one."""
+
+import json
+import re
+from typing import Any
+
+import jax
+import pytest
+from conclusions import kept, path
+
+import roofline_helpers as rh
+from tools import books
+from tools.notebooks import run as notebooks
+
+
+def test_cost_analysis_adds_up_memories_and_hbm_sees_what_is_read_again() -> None:
+    """Chapter 6: bytes of four programs for each TPU generation, over the least by hand."""
+    least = {
+        "matmul": rh.work.matmul(2048, 2048, 2048).bytes,
+        "matmul-large": rh.work.matmul(8192, 8192, 8192).bytes,
+        "softmax": rh.work.softmax(8192, 8192).bytes,
+        "chain": rh.fuse(*rh.work.fusion_chain(4096, 4096)).bytes,
+    }
+    for chip in ("v4", "v5e", "v5p", "v6e", "v7x"):
+        made = {name: kept()[f"ledger-{name}", chip] for name in least}
+        over = {name: made[name].hbm_bytes / least[name] for name in least}
+        assert over["matmul"] == over["matmul-large"] == 1
+        assert over["softmax"] == pytest.approx(1.5 if chip == "v4" else 2, rel=0.01)
+        assert over["chain"] == pytest.approx(1.25, rel=0.01)
+        assert made["matmul"].xla_bytes > 2.3 * least["matmul"]
+        exact = made["matmul-large"].xla_bytes == least["matmul-large"]
+        assert exact == (chip != "v4")
+
+
+def test_xla_and_inductor_fuse_alike_on_a_gpu_but_after_a_matmul() -> None:
+    text = (books.ROOT / "roofline/data/compared/compilers.json").read_text("utf-8")
+    gpu, tensor = json.loads(text)["programs"], 2 * 8192**2
+    records = {"x.T + y": "transpose", "x[::2] + y": "slice", "x[indices] + y": "gather"}
+    records |= {"softmax(x)": "softmax", "layernorm(x)": "layernorm"}
+    for name, one in gpu.items():
+        on_gpu = sum(size > tensor / 1000 for size in one["xla"].values())
+        inductor = sum("_per_" not in kernel for kernel in one["inductor"])
+        ratio = one["inductor_seconds"] / one["xla_seconds"]
+        assert (on_gpu == inductor) == (name not in ("gelu(x @ w) · (x @ w)", "relu(x @ w + b)"))
+        if "@" not in name:
+            assert 1.5 < ratio < 2 if name == "softmax(x)" else 0.9 < ratio < 1.1
+        if name in records:
+            tpu = kept()[f"fuse-{records[name]}", "v6e"]
+            on_tpu = sum(kernel.hbm_bytes > tensor / 1000 for kernel in tpu.kernels)
+            assert on_tpu > on_gpu == 1
+    twice, epilogue = gpu["gelu(x @ w) · (x @ w)"], gpu["relu(x @ w + b)"]
+    assert twice["xla_seconds"] < 0.55 * twice["inductor_seconds"]
+    assert epilogue["inductor_seconds"] < 1.05 * epilogue["xla_seconds"]
+
+
+def test_two_matmuls_are_one_kernel_where_the_rows_between_them_fit() -> None:
+    """Chapter 6: with 256 rows on v6e and v7x, not on v5e, and not with 8192 rows."""
+
+    def matmuls(name: str, chip: str) -> list[int]:
+        counts = [k.work.operations.get("convolution", 0) for k in kept()[name, chip].kernels]
+        return [count for count in counts if count]
+
+    assert {chip: matmuls("fuse-thin", chip) for chip in ("v5e", "v6e", "v7x")} == {
+        "v5e": [1, 1],
+        "v6e": [2],
+        "v7x": [2],
+    }
+    assert matmuls("fuse-matmuls", "v6e") == [1, 1]
+
+
+def test_five_lines_of_a_program_spoil_its_count() -> None:
+    """Chapter 6: its layer has each, a call is spelled in two ways, and the sum is small."""
+    cells = {cell.id: cell.source for cell in notebooks.load(path("cost-analysis")).cells}
+    names: dict[str, Any] = {"jax": jax, "jnp": jax.numpy, "lax": jax.lax}
+    names["solve_triangular"] = jax.scipy.linalg.solve_triangular
+    exec(cells["ca-layer"], names)
+    lowered, compiled = names["texts"]
+    for word in ("gather", "while", "reduce_window", "select", "custom_call"):
+        assert f"stablehlo.{word}" in lowered
+    assert not re.search(r"custom-call|reduce-window", lowered)
+    for word in ("gather", "while", "reduce-window", "select", "custom-call"):
+        assert f" {word}(" in compiled
+    by_hand = 24 * 2 * 64 * 256**2 + 63 * 256 + 2 * 64**2 * 256
+    assert names["program"].cost_analysis()["flops"] < 0.06 * by_hand
+
+
+def test_lowered_counts_that_mislead() -> None:
+    """Chapter 6: windowed sums and masks are counted whole; of rows only a compiled table is."""
+
+    def lowered(fn: Any, *shapes: Any) -> Any:
+        return jax.jit(fn).lower(*shapes)
+
+    shape = jax.ShapeDtypeStruct
+    running = lowered(jax.numpy.cumsum, shape((8192,), "float32"))
+    assert running.cost_analysis()["flops"] > 8000 * 8191
+    assert running.compile().cost_analysis()["flops"] < 100 * 8191
+    qkv = shape((1, 256, 16, 128), "float32")
+
+    def causal(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+    half = 2 * 2 * 16 * 256**2 * 128 / 2
+    assert lowered(causal, qkv, qkv, qkv).cost_analysis()["flops"] == pytest.approx(
+        2 * half, rel=0.05
+    )
+    for dtype, width in (("bfloat16", 2), ("float32", 4)):
+        rows = lowered(lambda t, i: t[i], shape((32000, 256), dtype), shape((64,), "int32"))
+        moved = 2 * 64 * 256 * width
+        assert rows.cost_analysis()["bytes accessed"] == pytest.approx(moved, rel=0.06)
+        assert rows.compile().cost_analysis()["bytes accessed"] > 32000 * 256 * width

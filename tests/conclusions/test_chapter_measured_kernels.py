@@ -1,0 +1,151 @@
+"""Conclusions of the chapter measured-kernels: each test would refute one."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import roofline_helpers as rh
+
+
+@cache
+def under_the_roof(dtype: str = "bf16") -> Any:
+    """Every measured matmul in a type, with its least time and its bytes."""
+    import pandas as pd
+
+    gemms = rh.measured.table("matmul").query("dtype == @dtype")
+    parts = []
+    for chip, rows in gemms.groupby("chip", observed=True):
+        job = rh.work.matmul(*(rows[side].to_numpy() for side in "mnk"), dtype, out="bf16")
+        roof = rh.chip(str(chip)).roofline(dtype)
+        least = np.maximum(job.flops / roof.peak, job.bytes / roof.bandwidth)
+        parts.append(rows.assign(least=least, share=least / rows["seconds"], bytes=job.bytes))
+    return pd.concat(parts)
+
+
+def shape(chip: str, m: int, n: int, k: int, dtype: str = "bf16") -> float:
+    """Return the seconds of one measured matmul."""
+    rows = rh.measured.table("matmul")
+    found = rows.query("chip == @chip and m == @m and n == @n and k == @k and dtype == @dtype")
+    return float(found["seconds"].iloc[0])
+
+
+def test_large_matmuls_reach_a_share_of_the_roof_that_small_ones_cannot() -> None:
+    rows = under_the_roof().query("chip == 'h100'")
+    large = rows[rows.least > 100e-6]["share"].median()
+    small = rows[rows.least.between(1e-6, 3e-6)]["share"].median()
+    assert 0.76 < large < 0.8
+    assert 0.3 < small < 0.37
+    plateaus = {"bf16": (0.66, 0.7), "fp8": (0.5, 0.6), "nvfp4": (0.46, 0.5)}
+    for dtype, (low, high) in plateaus.items():
+        b200 = under_the_roof(dtype).query("chip == 'b200' and least > 1e-4")
+        assert low < b200["share"].median() < high
+
+
+def test_the_upper_hump_of_nvfp4_is_of_few_rows_that_wait_for_their_weights() -> None:
+    """Between 30 and 300 µs hardly any is in between, and most of those above are memory-bound."""
+    b200 = under_the_roof("nvfp4").query("chip == 'b200'")
+    for low, high in ((30e-6, 100e-6), (100e-6, 300e-6)):
+        rows = b200[b200.least.between(low, high)]
+        few, many = rows[rows.share > 0.58], rows[rows.share < 0.54]
+        assert 0.05 < len(few) / len(rows) < 0.25
+        assert few["m"].median() < 64 < 1000 < many["m"].median()
+        memory = few.bytes / rh.chip("b200").roofline("nvfp4").bandwidth
+        assert (memory == few.least).mean() > 0.5
+    valley, hump = (rows.share.between(*one).sum() for one in ((0.57, 0.62), (0.62, 0.67)))
+    assert hump > 1.5 * valley
+
+
+def test_matmuls_above_an_h100_s_roof_had_their_activations_in_its_l2() -> None:
+    above = under_the_roof().query("chip == 'h100' and share > 1")
+    assert len(above) > 20
+    assert above["n"].max() <= 128
+    assert set(above["library"]) == {"trtllm"}  # it repeats with the same activations
+
+
+def test_64_rows_take_about_as_long_as_one() -> None:
+    rows = under_the_roof().query("chip == 'h100'")
+    times = rows.pivot(index=["n", "k"], columns="m", values="seconds")
+    ratio = (times[64] / times[1])[times[1] > 20e-6]
+    assert len(ratio) > 100
+    assert ratio.max() < 1.25
+
+
+@pytest.mark.parametrize(
+    ("chip", "sms", "low", "high"),
+    [
+        ("a100-80gb", 108, 0.6, 0.8),
+        ("b200", 148, 0.3, 0.5),
+        ("h100", 132, -0.1, 0.1),
+    ],
+)
+def test_waves_of_tiles_rank_an_a100_s_matmuls_and_not_an_h100_s(
+    chip: str, sms: int, low: float, high: float
+) -> None:
+
+    rows = under_the_roof().query("chip == @chip and least > 5e-5 and k >= 2048")
+    roof = rh.chip(chip).roofline("bf16")
+    rows = rows[2 * rows.m * rows.n * rows.k / rows.bytes > 2 * roof.ridge]
+    waves = np.ceil(np.ceil(rows.m / 128) * np.ceil(rows.n / 256) / sms)
+    filled = rows.m * rows.n / (waves * sms * 128 * 256)
+    assert low < filled.rank().corr(rows["share"].rank()) < high
+
+
+def test_a_quarter_of_the_peak_is_any_share_of_the_roof() -> None:
+    rows = under_the_roof().query("chip == 'h100'")
+    peak = rh.chip("h100").roofline("bf16").peak
+    quarter = rows[(2 * rows.m * rows.n * rows.k / rows.seconds / peak).between(0.2, 0.3)]
+    assert quarter["share"].min() < 0.25
+    assert quarter["share"].max() > 1
+    assert quarter[quarter.m.between(65, 128)]["share"].median() > 0.7
+    assert quarter[quarter.m.between(257, 1024)]["share"].median() < 0.4
+    large = rows[(rows.least > 1e-4) & (rows.m > 1024)]
+    assert 2.8 < 4 * (2 * large.m * large.n * large.k / large.seconds / peak).median() < 3.3
+
+
+def test_no_random_numbers_reach_nine_tenths_of_an_h100_s_peak() -> None:
+    rows = under_the_roof().query("chip == 'h100'")
+    rates = 2 * rows.m * rows.n * rows.k / rows.seconds
+    peak = rh.chip("h100").roofline("bf16").peak
+    assert 0.85 < rates.max() / peak < 0.865
+    long = rates[rates * rows.seconds > 1e-4 * peak]  # chapter 9: most beat the reached peak
+    assert (long > rh.measured.device_records()["h100"].peaks["bf16"]).mean() > 0.7
+
+
+def test_copies_of_small_weights_stay_in_an_l40s_s_l2() -> None:
+    above = under_the_roof().query("chip == 'l40s' and share > 1")
+    heavy = above[10 * above.m < above[["n", "k"]].min(axis=1)]
+    assert len(heavy) > 1000
+    six = 6 * 2 * (heavy.n * heavy.k)[heavy.library != "trtllm"]
+    assert six.max() < 1.4 * rh.chip("l40s").memory["l2"].capacity.value
+
+
+def test_the_law_is_nearer_than_the_roof_on_shapes_that_it_has_not_seen() -> None:
+    bf16 = [law for law in rh.measured.laws_of("matmul") if law.dtype == "bf16"]
+    data_centre = [law for law in bf16 if law.chip not in ("l40s", "rtx-pro-6000", "v7x")]
+    assert all(0.055 < law.law.median < 0.085 for law in data_centre)
+    assert all(0.37 <= law.roof.median < 0.515 for law in data_centre)
+    assert all(law.law.median < law.nearest.median and law.start < 6e-6 for law in data_centre)
+    assert {law.chip for law in bf16 if law.memory > 1} == {"l40s", "rtx-pro-6000"}
+
+
+def test_what_ten_measured_rows_are_said_to_gain() -> None:
+    odd, even = (shape("h100", m, 10240, 8192) for m in (1025, 1024))
+    assert odd > even + shape("h100", 1, 10240, 8192) > 1.2 * even
+    thin = (16384, 256, 51200)
+    assert shape("h100", *thin, "fp8") > 2.5 * shape("h100", *thin)
+    casts = rh.measured.table("quantise").query("chip == 'h100' and op == 'scale_matrix'")
+    [cast] = casts.query("m == 16384 and k == 51200")["seconds"]
+    assert shape("h100", *thin, "fp8") - cast > 1.3 * shape("h100", *thin)
+    assert 1.1 < shape("a100-80gb", 129, 8192, 8192) / shape("a100-80gb", 128, 8192, 8192) < 1.2
+    assert 2.6 < shape("b200", 8192, 8192, 8192) / shape("b200", 8192, 8192, 8192, "nvfp4") < 3
+    assert 1.3 < shape("b200", 8, 4096, 4096) / shape("b200", 8, 4096, 4096, "nvfp4") < 1.5
+    assert shape("h100", 64, 12288, 4096) < 0.85 * 3 * shape("h100", 64, 4096, 4096)
+    assert rh.typical(rh.work.matmul(384, 8192, 8192), "h200").quantile(0.5) < 83.3e-6 / 1.1
+    square = rh.typical(rh.work.matmul(4096, 4096, 4096), "h100")
+    assert square.rank(shape("h100", *[4096] * 3)) > 0.8
+    small = rh.work.matmul(1024, 1024, 1024)
+    law = rh.measured.law("matmul", "h100", "bf16")
+    assert law.seconds(small) == pytest.approx(shape("h100", 1024, 1024, 1024), rel=0.05)
+    assert 0.4 < law.start / law.seconds(small) < 0.5

@@ -1,0 +1,110 @@
+"""Conclusions of the chapter sharding-a-layer: each test would refute one."""
+
+import re
+from typing import Any
+
+import pytest
+from conclusions import kept
+
+import roofline
+import roofline_helpers as rh
+from roofline import validation
+
+
+def test_gradients_hide_between_slices_and_nothing_does_inside_one() -> None:
+    report = kept()["whole-llama-4x256x1", "v6e"]
+    over: dict[str, list[float]] = {"slice": [0.0, 0.0], "fsdp": [0.0, 0.0]}
+    for exchange in report.exchanges:
+        times = over[exchange.collective.axis or ""]
+        times[0] += exchange.seconds
+        times[1] += exchange.exposed
+    assert 0 < over["slice"][1] < 0.05 * over["slice"][0]
+    assert over["fsdp"][1] == pytest.approx(over["fsdp"][0])
+    assert over["fsdp"][1] / report.time_at_roof == pytest.approx(1 / 5, abs=0.01)
+    # as counted: each chip sends its share of all gradients in bf16 over its host's network
+    place = roofline.network.topology("v6e", "16x16", slices=4)
+    gradients = 2 * rh.models.model("llama-3-8b").parameters / 256
+    counted = roofline.network.all_reduce(gradients, place["dcn"]).transfer
+    assert over["slice"][0] == pytest.approx(counted, rel=0.02)
+
+
+def waits(report: Any, axes: tuple[str, ...] = ()) -> float:
+    chosen = (e for e in report.exchanges if not axes or e.collective.axis in axes)
+    return sum(exchange.exposed for exchange in chosen)
+
+
+def test_a_hand_count_misses_scores_computed_again_and_up_to_half_of_the_exchanges() -> None:
+    cube, pod = (kept()[f"whole-llama-{name}", "v5p"] for name in ("64x1", "512x8"))
+    place = roofline.network.topology("v5p", "4x4x4")
+    hand = roofline.training.step("llama-3-8b", place, {"fsdp": 64}, batch=512, seq=4096)
+    sent = sum(each.seconds for each in cube.exchanges)
+    assert hand.hidden + hand.exposed == pytest.approx(0.53 * sent, rel=0.02)
+    backward = [row for row in cube.rows if re.match("attention_d(q|kv)_kernel", row.name)]
+    again = sum(row.matrix_flops * row.launches for row in backward)
+    once = 2**46  # four matmuls of half the scores: 32 layers, 8 × 32 × 4096² × 128
+    assert again - once == pytest.approx(cube.flops - hand.flops / 64, rel=0.05)
+    assert 0.6 < waits(pod, axes=("tensor",)) / waits(pod) < 0.7
+    # the head's kernel writes logits in fp32 and bf16, another their gradient in bf16
+    logits = 2.0**15 * 128256
+    largest = sorted(sum(row.written.values()) for row in cube.rows)[-2:]
+    assert largest == pytest.approx([2 * logits, 6 * logits], rel=1e-3)
+
+
+def test_the_count_tells_apart_what_is_well_away_from_its_number() -> None:
+    shapes = {"v5e": "4x4", "v5p": "2x2x4", "v6e": "4x4"}
+    numbers, exposed = {}, {}
+    for chip, shape in shapes.items():
+        place = roofline.network.topology(chip, shape)
+        numbers[chip] = roofline.training.least_tokens(place, place.fast)
+        for tokens in (512, 2048, 8192):
+            made = kept()[f"shard-fsdp-{16 * tokens}", chip].exchanges
+            share = sum(e.exposed for e in made) / sum(e.seconds for e in made)
+            exposed[chip, tokens] = share
+    for (chip, tokens), share in exposed.items():
+        assert (share > 0.5) == (tokens < numbers[chip])
+
+
+def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
+    width = 28672
+    training = roofline.training
+    shapes = {"v5e": "16x16", "v5p": "4x4x4", "v6e": "16x16", "v7x": "4x4x4", "h100": 8, "h200": 8}
+    places = {chip: roofline.network.topology(chip, shape) for chip, shape in shapes.items()}
+    near = 1.05 * width  # all-reduces may take 5% longer than matmuls
+    groups = [training.largest_tensor(place, near) for place in places.values()]
+    assert groups == [16, 32, 4, 2, 8, 8]
+    pod = places["v5e"]
+    assert 15 < training.most_tensor(pod, pod["x"], width) < 16  # 16 are just above the limit
+    tokens = {chip: training.least_tokens(place, place.fast) for chip, place in places.items()}
+    assert max(tokens, key=lambda chip: tokens[chip]) == "v7x"
+    # with an axis for each exchange the fewest tokens reach 95% of the peak, but never all of it
+    least = {}
+    for wide in (1, 2, 4, 8, 16):
+        mesh = pod.mesh({"fsdp": 256 // wide, "tensor": wide})
+        layers = {
+            n: training.layer(pod, mesh, tokens=n, d_model=8192, d_ff=width)
+            for n in range(100, 1200)
+        }
+        least[wide] = min(n for n, one in layers.items() if one.products >= 0.95 * one.seconds)
+        assert any(one.bound == "compute" for one in layers.values()) == (wide < 16)
+    assert list(least.values()) == [933, 712, 573, 557, 110]
+    cube = places["v7x"]  # FSDP alone gets there first
+    for wide in (1, 2, 4, 8, 16, 32, 64):
+        mesh = cube.mesh({"fsdp": 64 // wide, "tensor": wide})
+        one = training.layer(cube, mesh, tokens=3600, d_model=8192, d_ff=width)
+        assert (one.products >= 0.95 * one.seconds) == (wide == 1)
+
+
+def test_fsdp_over_hosts_needs_hardly_more_tokens_than_inside_one() -> None:
+    hosts = roofline.network.topology("h100", 64)
+    inside, across = (
+        roofline.training.least_tokens(hosts, over) for over in (hosts.fast, hosts.axes)
+    )
+    assert inside < across < 1.2 * inside < roofline.training.least_tokens(hosts, hosts["nic"])
+
+
+def test_more_than_half_of_fsdp_s_exchanges_stayed_exposed() -> None:
+    """Sharding: on four H200s, of the time that the exchanges take alone."""
+    rows = validation.layers().query("devices == 4 and layer == 'MLP' and way == 'FSDP'")
+    ms = rows.pivot(index="tokens", columns="variant", values="measured ms")
+    exposed = (ms[""] - ms["arithmetic alone"]) / ms["exchanges alone"]
+    assert exposed.min() > 0.5
