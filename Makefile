@@ -15,7 +15,7 @@ export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: help book pdf slides serve test quick thorough colab incolab lint notebooks predictions records programs lab links repository lock clean environment
+.PHONY: help book slides serve test quick thorough colab incolab lint notebooks predictions records programs lab links repository lock clean environment
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -36,9 +36,6 @@ environment: $(READY)
 book: $(READY) ## build the site into _build/html
 	@$(PY) -m tools.site.build
 	@echo "Open $(CURDIR)/_build/html/index.html in a browser, or run \`make serve\`."
-
-pdf: book ## print the site into one PDF too (needs Chromium)
-	@$(PY) -m tools.site.pdf
 
 slides: book ## make slides and a teacher's answer key out of the site
 	@$(PY) -m tools.site.slides

@@ -1,4 +1,4 @@
-"""Find and start the Chromium that tests the pages and prints the book.
+"""Find and start the Chromium that tests the pages.
 
 It is the program that ``CHROMIUM`` names, else one of the machine, else Playwright's own.
 
