@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from roofline.xla.flops import results
+from roofline.xla.flops import aliased, results
 from roofline.xla.hlo import COLLECTIVES, PRODUCTS, Computation, Instruction, Module, Site
 from roofline_helpers.common.show import Fields
 
@@ -336,13 +336,6 @@ def chain_part(site: Site) -> str | None:
         return "done"
     exchange = collective_of(site, 1)
     return None if exchange is None or not aliased(site.instruction)[0] else "between"
-
-
-def aliased(instruction: Instruction) -> tuple[set[int], set[int]]:
-    """Return the results of a kernel that are its operands, and those operands, by number."""
-    text = instruction.attributes.get("output_to_operand_aliasing", "")
-    pairs = re.findall(r"\{(\d*)\}: \((\d+), \{[^}]*\}\)", text)
-    return {int(out or 0) for out, _ in pairs}, {int(operand) for _, operand in pairs}
 
 
 def trace_key(instruction: Instruction) -> str:

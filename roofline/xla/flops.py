@@ -230,42 +230,48 @@ class InPlace:
 
 
 def in_place(program: Module, inner: Computation) -> dict[str, InPlace]:
-    """Return the results of a fusion that update a parameter in place, by name."""
+    """Return the results of a fusion that update a parameter in place, by name.
+
+    XLA gives such a result the memory of the parameter, and puts a copy before the fusion where the
+    old values are still needed. With anything between them that makes other bytes – a conversion, a
+    copy, arithmetic – the result is an array of its own, all of which is written.
+    """
     updates = {}
     for result in inner.results:
-        writer = _through(result, program, inner)
+        writer = _in_memory_of(result, inner)
         if writer.opcode == "fusion":
             called = program.called(writer, "calls")[0]
             for inside in list(in_place(program, called).values())[:1]:
                 index = [p.name for p in called.parameters].index(inside.buffer)
-                buffer = _through(writer.operands[index], program, inner)
+                buffer = _in_memory_of(writer.operands[index], inner)
                 if buffer.opcode == "parameter" and called.root.opcode != "tuple":
                     updates[result] = InPlace("", buffer.name, inside.share)
             continue
         if writer.opcode not in hlo.UPDATES:
             continue
-        buffer = _through(writer.operands[0], program, inner)
-        if buffer.opcode == "parameter" and buffer.shape.elements == writer.shape.elements:
+        buffer = _in_memory_of(writer.operands[0], inner)
+        if buffer.opcode == "parameter" and buffer.shape.dtype == writer.shape.dtype:
             share = elements_updated(writer, inner) / max(writer.shape.leaves[0].elements, 1)
             updates[result] = InPlace(writer.name, buffer.name, min(share, 1.0))
     return updates
 
 
-def _through(name: str, program: Module, where: Computation) -> Instruction:
-    """Follow a value back through operations that keep its order: bitcasts, copies, conversions.
+def _in_memory_of(name: str, where: Computation) -> Instruction:
+    """Return the instruction whose memory a value has: behind bitcasts, and where HLO says so.
 
-    A fusion of only these is one of them: XLA for v7x puts a change of tiles into one.
+    XLA for v7x says it of a fusion that only changes tiles.
     """
     instruction = where.by_name[name]
-    while instruction.operands:
-        if instruction.opcode == "fusion":
-            [called, *_] = program.called(instruction, "calls")
-            if _through(called.root.name, program, called).name != called.parameters[0].name:
-                break
-        elif instruction.opcode not in hlo.VIEWS or reorders(Site(program, where, instruction)):
-            break
+    while instruction.opcode == "bitcast" or aliased(instruction)[1] == {0}:
         instruction = where.by_name[instruction.operands[0]]
     return instruction
+
+
+def aliased(instruction: Instruction) -> tuple[set[int], set[int]]:
+    """Return the results of a kernel that are its operands, and those operands, by number."""
+    text = instruction.attributes.get("output_to_operand_aliasing", "")
+    pairs = re.findall(r"\{(\d*)\}: \((\d+), \{[^}]*\}\)", text)
+    return {int(out or 0) for out, _ in pairs}, {int(operand) for _, operand in pairs}
 
 
 def reorders(site: Site) -> bool:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from roofline.xla.collectives import aliased, rendezvous
-from roofline.xla.flops import combines, elements_updated, in_place, operand_shares, results
+from roofline.xla.collectives import rendezvous
+from roofline.xla.flops import (
+    aliased,
+    combines,
+    elements_updated,
+    in_place,
+    operand_shares,
+    results,
+)
 from roofline.xla.hlo import SLICES, UPDATES, Instruction, Shape, Site
 from roofline.xla.pallas import PallasKernel
 

@@ -47,13 +47,13 @@ def fused(inner: str, parameters: str, operands: str, result: str = "f32[64]{0}"
     return program(outer, ADD, computation)
 
 
-def behind_a_tile(root: str) -> str:
-    """Return an update in place of what a fusion inside, with this root, makes of the buffer."""
+def behind_a_tile(says: str) -> str:
+    """Return an update of what a fusion inside makes of the buffer, with this attribute."""
     wide = "f32[1000,64]{1,0:T(8,128)}"
     tall = "f32[1000,64]{1,0:T(16,128)}"
-    tile = f"%tile () -> f32[] {{\n  %q = {tall} parameter(0)\n  ROOT %o = {wide} {root}\n}}"
+    tile = f"%tile () -> f32[] {{\n  %q = {tall} parameter(0)\n  ROOT %o = {wide} copy(%q)\n}}"
     return fused(
-        f"{UPDATE}  %g = {wide} fusion(%p), kind=kLoop, calls=%tile\n"
+        f"{UPDATE}  %g = {wide} fusion(%p), kind=kLoop{says}, calls=%tile\n"
         f"  ROOT %d = {tall} dynamic-update-slice(%g, %u, %i, %z)",
         f"  %x = {tall} parameter(0)\n  %v = f32[1,64]{{1,0}} parameter(1)\n"
         "  %j = s32[] parameter(2)",

@@ -96,36 +96,58 @@ def test_two_slices_add_up_and_the_same_slice_does_not() -> None:
     assert (read("[10:20]"), read("[0:10]")) == (80, 40)
 
 
-WIDE = "f32[1000,64]{1,0}"
+WIDE, NARROW, FLAT = "f32[1000,64]{1,0}", "bf16[1000,64]{1,0}", "f32[64000]{0}"
+ALL, PART = 256_000, 256  # bytes of the buffer, and of the row that is updated
+UPDATES_P = f"{WIDE} dynamic-update-slice(%p, %u, %i, %z)"
+UPDATES_Q = UPDATES_P.replace("%p", "%q")
 
 
 @pytest.mark.parametrize(
-    ("root", "moved"),
+    ("buffer", "lines", "result", "moved"),
     [
-        ("  ROOT %d = UPDATED", (256, 256)),
-        (f"  %d = UPDATED\n  ROOT %n = {WIDE} negate(%d)", (256_000 + 256, 256_000)),
+        (WIDE, [UPDATES_P], WIDE, (PART, PART)),
+        (WIDE, [f"%d = {UPDATES_P}", f"{FLAT} bitcast(%d)"], FLAT, (PART, PART)),
+        (FLAT, [f"%q = {WIDE} bitcast(%p)", UPDATES_Q], WIDE, (PART, PART)),
+        # whatever makes other bytes of the result, or of the buffer before, moves all of it
+        (WIDE, [f"%d = {UPDATES_P}", f"{WIDE} negate(%d)"], WIDE, (ALL + PART, ALL)),
+        (WIDE, [f"%d = {UPDATES_P}", f"{WIDE} copy(%d)"], WIDE, (ALL + PART, ALL)),
+        (WIDE, [f"%d = {UPDATES_P}", f"{NARROW} convert(%d)"], NARROW, (ALL + PART, ALL // 2)),
+        (NARROW, [f"%q = {WIDE} convert(%p)", UPDATES_Q], WIDE, (ALL // 2 + PART, ALL)),
+        (
+            NARROW,
+            [f"%q = {WIDE} convert(%p)", f"%d = {UPDATES_Q}", f"{NARROW} convert(%d)"],
+            NARROW,
+            (ALL // 2 + PART, ALL // 2),
+        ),
+        (WIDE, [f"%q = {WIDE} copy(%p)", UPDATES_Q], WIDE, (ALL + PART, ALL)),
     ],
-    ids=["in place", "its result goes on"],
 )
-def test_an_update_inside_a_fusion(root: str, moved: tuple[int, int]) -> None:
+def test_an_update_in_a_fusion_is_in_place_if_nothing_changes_its_buffer(
+    buffer: str, lines: list[str], result: str, moved: tuple[int, int]
+) -> None:
+    *before, root = lines
+    inside = [UPDATE.replace(WIDE, buffer).rstrip(), *before, f"ROOT %r = {root}"]
     row = only_row(
         fused(
-            UPDATE + root.replace("UPDATED", f"{WIDE} dynamic-update-slice(%p, %u, %i, %z)"),
-            f"  %x = {WIDE} parameter(0)\n  %v = f32[1,64]{{1,0}} parameter(1)\n"
+            "\n  ".join(inside),
+            f"  %x = {buffer} parameter(0)\n  %v = f32[1,64]{{1,0}} parameter(1)\n"
             "  %j = s32[] parameter(2)",
             "%x, %v, %j",
-            WIDE,
+            result,
         )
     )
     assert (row.read["hbm"], row.written["hbm"]) == moved
 
 
 @pytest.mark.parametrize(
-    ("root", "moved"), [("copy(%q)", (256, 256)), ("negate(%q)", (256_000 + 256, 256_000))]
+    ("says", "moved"),
+    [(", output_to_operand_aliasing={{}: (0, {})}", (PART, PART)), ("", (ALL + PART, ALL))],
 )
-def test_an_update_behind_another_tile_is_in_place(root: str, moved: tuple[int, int]) -> None:
+def test_an_update_behind_another_tile_is_in_place_where_hlo_says_so(
+    says: str, moved: tuple[int, int]
+) -> None:
     """XLA for v7x puts the change of a tile into a fusion of its own, which moves nothing."""
-    row = only_row(behind_a_tile(root))
+    row = only_row(behind_a_tile(says))
     assert (row.read["hbm"], row.written["hbm"]) == moved
 
 
