@@ -6,7 +6,6 @@
     roofline explain model.py:step               where its time goes on this device
     roofline explain FOLDER                      the same from a profile that JAX wrote there
     roofline measure --out mine.json             this device's ceilings
-    roofline share --out mine.json               a record of your TPU for the book
     roofline chip v6e h200                       published figures, side by side
     roofline compare before.json after.json      what changed between two reports
     roofline predict steps.toml                  seconds of training and decode steps in a file
@@ -122,8 +121,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--collectives", action="store_true", help="exchanges between devices, not kernels")
     add("--passes", type=int, default=1, help="go through the list so many times")
     add("--only", default="", metavar="TEXT", help="what has this in its name, and no other")
-    add = command("share", _share, "measure a TPU for the book: a record, and a text for an issue")
-    add("--out", metavar="FILE.json", help="where to write the record; the text is FILE.md")
     add = command("chip", _chip, "published figures of chips, side by side")
     add("names", metavar="CHIP", nargs="*", help="v6e, h200, …; without, all names")
     add = command("compare", _compare, "what changed between two reports")
@@ -375,20 +372,6 @@ def _measure(options: argparse.Namespace) -> int:
 def _typed(options: argparse.Namespace) -> str:
     """Return the command as a record names it, without folders."""
     return shlex.join(["roofline", *(Path(word).name for word in options.words)])
-
-
-def _share(options: argparse.Namespace) -> int:
-    from roofline import readers
-
-    out = _out(options.out or "roofline-shared.json", ".json")
-    assert out is not None
-    record = readers.share(out, progress=not options.json, command=_typed(options))
-    print(out.read_text("utf-8") if options.json else record.text())
-    wrong = readers.problems(record)
-    if wrong:
-        print(f"not for the book: {'; '.join(wrong)}", file=sys.stderr)
-    print(f"written: {out}, {out.with_suffix('.md')}", file=sys.stderr)
-    return int(bool(wrong))
 
 
 def _cases(options: argparse.Namespace) -> list[measure.workloads.Case]:

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-from collections.abc import Mapping
 from contextlib import redirect_stdout
 
 import numpy as np
@@ -13,7 +12,7 @@ import roofline_helpers as rh
 import samples
 from page_board import board, markdown
 from page_figures import EXPLAINED, ROOT, program
-from roofline import readers, xla
+from roofline import xla
 from roofline.diagnosis.findings import CAUSES
 from roofline.labs import riddle
 from roofline.xla.expected import worth_of_cycles
@@ -44,7 +43,6 @@ def numbers() -> dict[str, str]:
         "chip_figures": _chip_figures(),
         "chip_sources": _chip_sources(),
         "chip_count": str(len(rh.all_chips())),
-        "chip_readers": _chip_readers(readers.kept()),
         "cause_table": _cause_table(),
         "cycles_worth": worth_of_cycles().why,
         **_compilers(),
@@ -311,32 +309,6 @@ def _chip_figures() -> str:
 def _notes(figure: Figure) -> str:
     sparse = "" if not figure.sparse else rh.si(figure.sparse, figure.unit, digits=4)
     return "; ".join(filter(None, [sparse and f"with 2:4 sparsity {sparse}", figure.note]))
-
-
-def _chip_readers(kept: Mapping[str, readers.ReaderRecord]) -> str:
-    """The chips that readers measured; that there are none yet."""
-    if not kept:
-        return (
-            "**No TPU record exists yet.** We have no TPU, so none of ours does, and no reader has "
-            "sent one."
-        )
-    rows = []
-    for record in kept.values():
-        measured, software = record.measured, record.measured.software
-        shares = {row[""]: row for row in record.rows()}
-        copy, matmul = shares["copy"], shares["matmul bf16"]
-        rows.append(
-            [
-                measured.name,
-                f"{copy['reached']} ({copy['share, %']:.0f}%)",
-                f"{matmul['reached']} ({matmul['share, %']:.0f}%)",
-                rh.si(record.explained.wall, "s"),
-                f"JAX {software['jax']}, libtpu {software['libtpu']}",
-                f"[{record.by}, {measured.date[:10]}]({record.url})",
-            ]
-        )
-    header = "chip, copy, bf16 matmul, training step, versions, measured by a reader"
-    return markdown(header.split(", "), rows)
 
 
 def _chip_sources() -> str:

@@ -23,7 +23,7 @@ FLOORS = {
     "roofline_helpers": "common roofline chips work verdicts plot measured models pages".split(),
     "roofline": (
         "storage terminal recurrent configurations evidence network training serving xla testing"
-        " measure diagnosis readers validation kernels labs cli __main__"
+        " measure diagnosis validation kernels labs cli __main__"
     ).split(),
 }
 HEAVY = ("jax", "jaxlib", "matplotlib", "seaborn", "pandas", "scipy", "IPython")
