@@ -1,8 +1,7 @@
 """Evidence for the model's claims: recorded files, which tests reproduce.
 
->>> moved = load("residency")["hbm_bytes"]["v5e"]
->>> moved["512"] == moved["256"] * 2  # the scores stay in VMEM
-True
+>>> load("decode-layers")["device"]["chip"]
+'h100'
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ SCHEMA = "roofline.evidence/1"
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a file of evidence: "residency", "cycles", "decode", "grouped", and others.
+    """Return a file of evidence: "cycles", "decode", "decode-layers", "grouped", and others.
 
-    "residency" has the bytes that cross HBM in compiled attention by chip and length: plain JAX,
-    [4, 32, length, 64] in bf16, for one device of each TPU. "decode-layers" has steps of the last
+    "cycles" has the TPU compiler's estimate of products, copies and reductions, and published times
+    of some ("rows"). "decode-layers" has steps of the last
     rung of `examples/llama_decode` with 4 and 12 layers, other widths and contexts ("rows"), its
     kernels' seconds and hardware counters, and other ways to cut them ("tuned"), on an H100;
     "decode-layers-h200" has these "rows" and the whole step on an H200.
@@ -39,8 +38,8 @@ def load(name: str) -> dict[str, Any]:
 
     Examples
     --------
-    >>> sorted(load("residency"))[:2]
-    ['hbm_bytes', 'schema']
+    >>> load("cycles")["rows"][0]["program"]
+    'matmul 128×128×128 bf16'
     """
     there = records.files(records.committed("roofline", "evidence"))
     return records.load(there[name_of("file of evidence", name, there)], SCHEMA, dict)
