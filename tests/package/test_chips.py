@@ -26,7 +26,8 @@ SOURCES: dict[str, Any] = DATA["sources"]
 TPUS = [key for key, chip in CHIPS.items() if chip["kind"] == "tpu"]
 DTYPES = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"}
 CHIP_KEYS = {"name", "vendor", "kind", "year", "aliases", "device_kinds", "devices"} | {
-    *("matrix", "vector", "memory", "links", "clock", "power", "reached", "floor", "dispatch")
+    *("matrix", "vector", "memory", "links", "clock", "power", "reached", "floor", "dispatch"),
+    "architecture",
 }
 
 
@@ -68,7 +69,7 @@ def test_each_chip_is_complete() -> None:
 def chip_is_complete(key: str) -> None:
     chip = CHIPS[key]
     assert set(chip) <= CHIP_KEYS, "unknown keys"
-    optional = {"vector", "links", "clock", "power", "reached", "floor", "dispatch"}
+    optional = {"vector", "links", "clock", "power", "reached", "floor", "dispatch", "architecture"}
     assert {*CHIP_KEYS} - optional <= set(chip), "missing keys"
     assert chip["name"]
     assert chip["vendor"]
@@ -88,6 +89,7 @@ def chip_is_complete(key: str) -> None:
         assert "l2" in chip["memory"]
         assert "fp32" in chip["vector"]
         fast = "nvlink" if chip["vendor"] == "NVIDIA" else "xgmi"
+        assert ("architecture" in chip) == (chip["vendor"] == "AMD")
         assert set(chip.get("links", {})) <= {fast, "nic"}
     for link in chip.get("links", {}).values():
         assert {"rate"} <= set(link) <= {"rate", "count", "latency"}
@@ -233,6 +235,19 @@ RECOMPUTED = {
     ("l4", "matrix.fp8"): 485e12 / 2,
     ("l4", "matrix.int8"): 485e12 / 2,
     ("h200", "links.nvlink.rate"): 900e9 / 2 / 18,
+    ("h100-nvl", "matrix.fp64"): 2 * 30e12,
+    ("h200-nvl", "matrix.fp8"): 2 * 835.5e12,
+    ("h800", "matrix.tf32"): 989e12 / 2,
+    **{(key, "links.nvlink.rate"): 400e9 / 2 / 8 for key in ("h800", "a800")},
+    ("a800", "matrix.tf32"): 312e12 / 2,
+    ("l40", "matrix.fp8"): 2 * 181e12,
+    **{("rtx-6000-ada", f"matrix.{t}"): 142 * 1024 * 2.505e9 for t in ("bf16", "fp16")},
+    **{("rtx-pro-6000-max-q", f"matrix.{t}"): 188 * 1024 * 2.28e9 for t in ("bf16", "fp16")},
+    ("h20-141gb", "matrix.fp8"): 2 * 148e12,
+    **{("mi350x", f"matrix.{t}"): 1024 * 512 * 2 * 2.2e9 for t in ("bf16", "fp16")},
+    ("mi350x", "matrix.fp8"): 1024 * 1024 * 2 * 2.2e9,
+    ("mi350x", "vector.fp32"): 157.3e12 * 2.2 / 2.4,
+    ("mi300a", "memory.l2.capacity"): 6 * 4 * 2**20,
     ("rtx-5090", "vector.fp32"): 170 * 128 * 2 * 2.407e9,
     ("h20", "matrix.fp8"): 2 * 148e12,
     ("h20", "links.nvlink.rate"): 900e9 / 2 / 18,

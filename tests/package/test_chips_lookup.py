@@ -4,6 +4,7 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import UnknownName
+from roofline_helpers.chips import namesakes
 
 
 def test_every_chip_is_found_by_all_its_names():
@@ -11,6 +12,73 @@ def test_every_chip_is_found_by_all_its_names():
         for name in (chip.key, chip.name, *chip.aliases, *chip.device_kinds):
             assert rh.chip(name) is chip
         assert rh.chip(chip) is chip
+
+
+# As JAX's device_kind, torch.cuda.get_device_name and nvidia-smi print them, with the dense peak of
+# 16 bits, TFLOP/s, by which a published MFU divides.
+PRINTED = {
+    **dict.fromkeys(("TPU v4", "tpu-v4-podslice"), 275),
+    **dict.fromkeys(("TPU v5 lite", "tpu-v5-lite-podslice"), 197),
+    **dict.fromkeys(("TPU v5", "TPU v5p"), 459),
+    **dict.fromkeys(("TPU v6 lite", "tpu-v6e-slice"), 918),
+    "TPU7x": 2307,
+    **{"Tesla V100-SXM2-16GB": 125, "Tesla V100-SXM2-32GB": 125, "Tesla V100-PCIE-32GB": 112},
+    **{"Tesla T4": 65, "NVIDIA A10": 125, "NVIDIA A10G": 70, "NVIDIA A30": 165},
+    **{"NVIDIA A40": 149.7, "NVIDIA RTX A6000": 154.85, "NVIDIA GeForce RTX 3090": 71},
+    **dict.fromkeys(("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB"), 312),
+    **dict.fromkeys(("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe"), 312),
+    **{"NVIDIA L4": 121, "NVIDIA L40": 181, "NVIDIA L40S": 362},
+    **{"NVIDIA RTX 6000 Ada Generation": 364.2, "NVIDIA GeForce RTX 4090": 165.2},
+    **dict.fromkeys(("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB", "h100sxm5"), 989),
+    "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1a2b3c4d-0000-0000-0000-000000000000)": 989,
+    **dict.fromkeys(("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM2e"), 756),
+    **dict.fromkeys(("NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA H200 PCIe"), 835.5),
+    **dict.fromkeys(("NVIDIA H200", "NVIDIA H800", "NVIDIA GH200 480GB"), 989),
+    **{"NVIDIA GH200 144G HBM3e": 989, "NVIDIA H20": 148, "NVIDIA H20-3e": 148},
+    **dict.fromkeys(("NVIDIA B200", "NVIDIA B300", "NVIDIA B300 SXM6 AC"), 2250),
+    **dict.fromkeys(("NVIDIA GB200", "NVIDIA GB300"), 2500),
+    **{"NVIDIA GeForce RTX 5090": 209.5, "NVIDIA A800-SXM4-80GB": 312},
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": 503.8,
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": 439,
+    **dict.fromkeys(("AMD Instinct MI300X", "AMD Instinct MI300X OAM", "gfx942"), 1307.4),
+    **{"AMD Instinct MI300X VF": 1307.4, "AMD Instinct MI325X": 1300},
+    **{"AMD Instinct MI300A": 980.6, "AMD Instinct MI250X": 383},
+    **{"AMD Instinct MI350X VF": 2306.9, "AMD Instinct MI355X": 2500, "gfx950": 2500},
+}
+
+
+def test_devices_are_found_by_the_names_that_they_print():
+    found = {name: rh.chip(name) for name in PRINTED}
+    assert {name: chip.peak(chip.half).value / 1e12 for name, chip in found.items()} == PRINTED
+    assert len(PRINTED) > 50
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "Nearest: 'rtx-4090'"),
+        ("NVIDIA GeForce RTX 4090 D", "Nearest: 'rtx-4090'"),
+        ("NVIDIA A100-SXM-64GB", "unknown chip"),
+        ("NVIDIA H100 SXM5 96GB", "unknown chip"),
+        ("NVIDIA A10-24Q", "unknown chip"),
+        ("A100-SXM", "may be a100-40gb or a100-80gb: name one"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "a part of a GPU"),
+        ("cpu", "a CPU isn't in the chip table"),
+        ("NVIDIA", "unknown chip"),
+        ("", "unknown chip"),
+    ],
+)
+def test_another_chip_with_a_similar_name_is_not_taken_for_it(name, said):
+    with pytest.raises(UnknownName, match=said):
+        rh.chip(name)
+
+
+def test_a_short_name_has_namesakes_and_a_whole_one_none():
+    assert [chip.key for chip in namesakes("h100")] == ["h100-pcie", "h100-nvl"]
+    assert [chip.key for chip in namesakes("gfx950")] == ["mi350x"]
+    whole = (name for name in PRINTED if name.startswith(("NVIDIA", "TPU", "AMD", "Tesla", "GPU")))
+    assert {name: namesakes(name) for name in whole if namesakes(name)} == {}
+    assert namesakes(rh.chip("h100")) == ()
 
 
 def test_peaks_by_unit():
