@@ -6,18 +6,28 @@ type is refused, and so is a key that may change the shape and isn't among them.
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from roofline.recurrent import delta_rule, mamba_1, mamba_2, short_convolution
-from roofline_helpers.common.checks import BadValue, RooflineError, mapping, whole
+from roofline_helpers.common.checks import (
+    BadType,
+    BadValue,
+    RooflineError,
+    UnknownName,
+    mapping,
+    shown,
+    whole,
+)
 from roofline_helpers.common.dtypes import dtype
 from roofline_helpers.models import Decoder, catalogue
 from roofline_helpers.models import model as catalogued
@@ -38,14 +48,16 @@ PARTS = ("text_config", "llm_config", "language_config")
 
 
 def model(given: Any) -> Decoder:
-    """Return a decoder by its key or name, or that of a ``config.json`` on disk.
+    """Return a decoder by a published name, or that of a ``config.json`` on disk.
 
     Parameters
     ----------
     given : str, Path or Decoder
-        A name of `roofline_helpers.models.model`; or the path of a configuration as Hugging Face's
-        transformers write it, or of its folder. Of a model that reads pictures too it is the
-        language part.
+        A model's name as its repository has it, in any case, with or without its owner and with
+        words for a tuned version ("Instruct", a date), or a name of `roofline_helpers.models`; with
+        a quantization's suffix ("-FP8", "-AWQ", "-NVFP4") it has those types. Or the path of a
+        configuration as Hugging Face's transformers write it, or of its folder. Of a model that
+        reads pictures too it is the language part.
 
     Raises
     ------
@@ -59,12 +71,21 @@ def model(given: Any) -> Decoder:
     --------
     >>> model("mixtral-8x7b").experts.active
     2
+    >>> model("meta-llama/Llama-3.1-8B-Instruct-AWQ").stored.weights
+    'int4'
     """
-    if isinstance(given, Path) or (isinstance(given, str) and given not in catalogue()):
-        path = Path(given)
-        if isinstance(given, Path) or "/" in given or path.suffix == ".json" or path.is_dir():
-            return configured(path / "config.json" if path.is_dir() else path)
-    return catalogued(given)
+    if isinstance(given, Decoder):
+        return given
+    if isinstance(given, str):
+        if (known := _named(given)) is not None:
+            return known
+        if given.endswith(".json") or Path(given).is_dir() or re.search(r"^[./~]|/.*/", given):
+            given = Path(given)
+    if isinstance(given, Path):
+        return configured(given / "config.json" if given.is_dir() else given)
+    if not isinstance(given, str):
+        raise BadType(f"model must be a name (str), a path or a Decoder, got {shown(given)}")
+    raise UnknownName(f"unknown model {given!r}.{_nearest(given)}, or the path of its config.json")
 
 
 def configured(path: Path) -> Decoder:
@@ -76,6 +97,100 @@ def configured(path: Path) -> Decoder:
         raise BadValue(f"{path}: no {error} in this configuration") from None
     except RooflineError as error:
         raise BadValue(error if str(path) in str(error) else f"{path}: {error}") from None
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+TUNED = r"instruct|chat|it|hf|base|pt|thinking|meta|\d{4}|a\d+b"
+"""Words of a name that change no layer: how it was tuned, when, and how many weights are active."""
+
+
+class _Name(NamedTuple):
+    """A name that is known: as it is written, of which entry, and a quantization's suffix."""
+
+    written: str
+    entry: str
+    suffix: str = ""
+
+
+@cache
+def _published() -> dict[str, Any]:
+    """Return the published names by repository: a configuration each, or one of the catalogue."""
+    file = resources.files("roofline").joinpath("data", "models.json")
+    return dict(json.loads(file.read_text("utf-8")))
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name that tell models apart."""
+    words = re.split(r"[\s_:-]+", name.rpartition("/")[2].casefold())
+    return [word for word in words if word and not re.fullmatch(TUNED, word)]
+
+
+@cache
+def _names() -> dict[str, _Name]:
+    names: dict[str, _Name] = {}
+    for repository, entry in _published().items():
+        for name in (repository, *entry.get("also", ())):
+            names.setdefault("".join(_words(name)), _Name(name.rpartition("/")[2], repository))
+    for key, decoder in catalogue().items():
+        for name in (key, decoder.name):
+            same = names.get("".join(_words(name)))
+            is_own = same and _published().get(same.entry, {}).get("like") == key
+            names["".join(_words(name))] = _Name(
+                decoder.name, same.entry if same and is_own else key
+            )
+    return names
+
+
+@cache
+def _named(given: str) -> Decoder | None:
+    """Return the model of a name; None if it isn't known."""
+    words, names = _words(given), _names()
+    if known := names.get("".join(words)):
+        return _decoder(known)
+    for at in range(1, len(words)):
+        suffix = "-".join(words[at:])
+        known = names.get("".join(words[:at]))
+        if known and suffix in _known()["suffixes"]:
+            return _decoder(known._replace(suffix=suffix))
+        if known and (size := re.fullmatch(r"(\d+\.?\d*)b", suffix)):  # which the name leaves out
+            decoder = _decoder(known)
+            if abs(decoder.parameters / 1e9 / float(size[1]) - 1) < 0.05:
+                return decoder
+    return None
+
+
+def _nearest(given: str) -> str:
+    """Return the names nearest to one that isn't known: "8b" says more than as many letters."""
+    names, words = _names(), set(_words(given))
+    near = difflib.get_close_matches("".join(_words(given)), names, n=12, cutoff=0.5)
+    near.sort(key=lambda key: -len(words & set(_words(names[key].written))))
+    listed = [names[key].written for key in near[:5]]
+    return (
+        f" Nearest: {', '.join(listed)}. Give one of these {len(names)} names"
+        if listed
+        else (f" None of {len(names)} names is near: give another name")
+    )
+
+
+@cache
+def _decoder(name: _Name) -> Decoder:
+    """Return the decoder of a name that is known, in its types."""
+    entry = _published().get(name.entry, {"like": name.entry})
+    if "like" in entry:
+        decoder = replace(catalogued(entry["like"]), name=name.written)
+    else:
+        decoder = _Reader(Path(name.entry) / "config.json", entry["config"]).decoder()
+        decoder = replace(decoder, name=name.written, source=entry["source"])
+    if not name.suffix:
+        return decoder
+    kinds = _known()["suffixes"]
+    kind, *read = kinds.get(name.entry.partition("/")[0], {}).get(name.suffix, kinds[name.suffix])
+    around = "bf16" if kind == "nvfp4" and decoder.experts else kind  # as NVIDIA makes mixtures
+    says = f"the suffix of {name.written}-{name.suffix}"
+    types = {"weights": kind, "experts": kind, "mixers": around}
+    stored = Stored(says, **types, activations=read[0] if read else None)
+    return replace(decoder, name=f"{name.written}-{name.suffix}", stored=stored)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -410,7 +525,7 @@ class _Reader:
 
 
 def _stored(path: Path, data: Mapping[str, Any], blocks: Iterable[Block]) -> Stored | None:
-    """Return the types that the file says; None if it says nothing but a 16-bit type."""
+    """Return the types that the file says; None if it says none."""
     is_config = path.name == "config.json"
     given = data.get("quantization_config") or data.get("compression_config")
     beside = path.with_name("hf_quant_config.json")
@@ -420,7 +535,10 @@ def _stored(path: Path, data: Mapping[str, Any], blocks: Iterable[Block]) -> Sto
         name = path.parent.name if is_config else path.stem
         said = re.search(r"(?i)(?:^|[^a-z])(fp8|nvfp4|mxfp[48]|fp4|int[48]|awq|gptq|w\da\d+)", name)
         if said is None:
-            return None
+            plain = data.get("torch_dtype") or data.get("dtype")
+            if plain not in ("bfloat16", "float16"):
+                return None
+            return Stored(f"the {plain} of {path.name}", "bf16", "bf16", "bf16")
         return Stored(f"the name says {said[1]}, but {path.name} has no quantization_config")
     try:
         kind, activations = _scheme(given)

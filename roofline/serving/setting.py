@@ -46,11 +46,15 @@ TYPES = ("weights", "experts", "projections", "cache", "activations")
 """The types that a configuration may say: of dense feed-forwards, of experts, of the matrices
 around attention, of the cache, and of what the matmuls read."""
 
+SAME = ("fp8", "fp8 in blocks", "mxfp8", "nvfp4", "int8")
+"""Types of weights that engines multiply by activations of the same type; others are widened."""
+
 
 def types_of(model: Decoder, chip: Chip, given: Mapping[str, Any]) -> dict[str, str]:
     """Return each of `TYPES`: as given, else as the model's configuration says, else 16 bits.
 
-    Types of experts and projections follow given `weights`.
+    Types of experts and projections follow given `weights`, and so do activations if the type is in
+    `SAME` and the chip computes in it.
 
     Raises
     ------
@@ -68,6 +72,8 @@ def types_of(model: Decoder, chip: Chip, given: Mapping[str, Any]) -> dict[str, 
         said = {name: chip.half if kind == "bf16" else kind for name, kind in stored.types.items()}
         if computed_as(said.get("activations", chip.half)) not in chip.matrix:
             del said["activations"]  # weights are widened before they are multiplied
+    elif given["weights"] in SAME and computed_as(given["weights"]) in chip.matrix:
+        said["activations"] = given["weights"]
     first = said.get("weights", said.get("experts", said.get("mixers")))
     cached = stored.cache if stored else None
     usual = {"weights": first, "projections": said.get("mixers"), **said, "cache": cached}
@@ -80,6 +86,21 @@ def types_of(model: Decoder, chip: Chip, given: Mapping[str, Any]) -> dict[str, 
         "cache": stored_as(chip, "cache", asked["cache"]),
         "activations": computed_in(chip, {*types.values()}, asked["activations"]),
     }
+
+
+def origin(setting: ServingSetting, name: str) -> str:
+    """Return who says one of `TYPES`: who asked, the model as it ships, or nobody."""
+    stored = setting.model.stored
+    shipped = {**stored.types, "projections": stored.mixers}.get(name) if stored else None
+    if name in setting.given:
+        return "as given"
+    follows = "weights" in setting.given or (name == "activations" and not shipped)
+    if follows and name != "cache":
+        return "after the weights"
+    shipped = setting.half if shipped == "bf16" else shipped
+    return (
+        f"as shipped ({stored.says})" if stored and shipped == getattr(setting, name) else "assumed"
+    )
 
 
 def stored_as(chip: Chip, part: str, given: Any) -> str:
@@ -188,6 +209,8 @@ class Sizes(NamedTuple):
 class ServingSetting(Fields):
     """The setting of a step, checked and with every default filled in. See `step`.
 
+    `given` are those of `TYPES` that were asked for; the others are the model's own, or assumed.
+
     Examples
     --------
     >>> from roofline.serving import step
@@ -211,6 +234,7 @@ class ServingSetting(Fields):
     vocabulary: str
     activations: str
     cache: str
+    given: tuple[str, ...] = ()
     fusion: str = "pointwise"
     attention: str = "flash"
     law: bool = False
@@ -221,7 +245,8 @@ class ServingSetting(Fields):
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `step` that give this setting."""
         given = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        del given["topology"]
+        given |= {name: None for name in TYPES if name not in self.given}
+        del given["topology"], given["given"]
         alone = isinstance(self.hardware, Chip)
         if self.expert_widths == self.widths:
             given["expert_widths"] = None

@@ -27,6 +27,7 @@ from roofline.serving.setting import (
     ROLES,
     TYPES,
     ServingSetting,
+    origin,
     stored_as,
     types_of,
 )
@@ -120,19 +121,24 @@ class ServingStep(Facts):
 
     @property
     def types(self) -> str:
-        """The types of weights, experts, projections, cache, and which a configuration says."""
-        model = self.setting.model
-        types = {name: getattr(self.setting, name) for name in TYPES}
+        """The types of weights, experts, projections, cache, activations, and who says them.
+
+        Each is given, or the model's own as it ships, or assumed.
+        """
+        model, listed = self.setting.model, dict.fromkeys(TYPES, "")
         if not model.experts:
-            del types["experts"]
+            del listed["experts"]
         elif not model.dense:
-            del types["weights"]
-        listed = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
-        if model.stored is None:
-            return listed
-        stored = {**model.stored.types, "projections": model.stored.mixers}
-        same = [name for name, dtype in types.items() if stored.get(name) == dtype]
-        return f"{listed}; {', '.join(same)} by {model.stored.says}" if same else listed
+            del listed["weights"]
+        for name in listed:
+            listed[name] = origin(self.setting, name)
+        return "; ".join(
+            ", ".join(
+                f"{name} {getattr(self.setting, name)}" for name in listed if listed[name] == said
+            )
+            + f" {said}"
+            for said in dict.fromkeys(listed.values())
+        )
 
     @cached_property
     def kernels(self) -> tuple[StepKernel, ...]:
@@ -384,8 +390,9 @@ def step(
     experts, projections : str or data type, optional
         Of experts, and of the matrices around attention, where they differ from `weights`.
     activations : str or data type, optional
-        In which the layers' matmuls compute: the chip's 16-bit type (the default), or fp8, int8 or
-        fp4 with weights of that type, quantised in the step with static scales.
+        In which the layers' matmuls compute: the chip's 16-bit type, or fp8, int8 or fp4 with
+        weights of that type, quantised in the step with static scales. By default that of given
+        weights if engines multiply both in one type (`setting.SAME`) and the chip can.
     fusion : {"none", "pointwise", "epilogue"}
         "none": each operation is a kernel. "pointwise": elementwise and row operations are fused
         with each other, as XLA and Inductor do around library calls. "epilogue": operations on a
@@ -482,6 +489,7 @@ def step(
         context=whole("context", context),
         new=whole("new", new),
         **types,
+        given=tuple(name for name, kind in asked.items() if kind is not None),
         vocabulary=stored_as(topology.chip, "vocabulary", vocabulary),
         fusion=name_of("fusion", fusion, STRATEGIES),
         attention=name_of("attention", attention, ATTENTION),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from roofline import network, serving
 from roofline.configurations import model
 from roofline.serving.setting import TYPES
+from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import BadValue, RooflineError, whole
 
@@ -156,6 +157,7 @@ def _loads(point: Mapping[str, Any], concurrency: list[int]) -> list[serving.Loa
     drawn = point["source"] == "InferenceX"
     shares = DRAWN if drawn else 1.0
     asked: dict[str, Any] = dict(INFERENCEX) if drawn else {}
+    asked["weights"] = chip_of(point["chip"]).half  # what the record doesn't say
     asked |= {name: point[name] for name in TYPES if name in point}
     if "expert_widths" in point:
         asked["expert_widths"] = int(point["expert_widths"])

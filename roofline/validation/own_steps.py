@@ -28,7 +28,7 @@ from roofline.validation.steps import (
 )
 from roofline_helpers.common.checks import BadValue, RooflineError, mapping, name_of, single
 from roofline_helpers.common.show import si
-from roofline_helpers.models import FLAGS, PARTS, catalogue
+from roofline_helpers.models import FLAGS, PARTS
 from roofline_helpers.models.decoder import WIDTHS
 
 if TYPE_CHECKING:
@@ -128,10 +128,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 def _beside(folder: Path, model: Any) -> Any:
     """Return a model as given, but the path of a configuration from the file's folder."""
-    if not isinstance(model, str) or model in catalogue():
-        return model
-    path = folder / model
-    return str(path) if "/" in model or path.suffix == ".json" or path.is_dir() else model
+    if isinstance(model, str) and (folder / model).exists():
+        return str(folder / model)
+    return model
 
 
 def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:

@@ -13,12 +13,12 @@ from roofline import network, serving
 from roofline.configurations import model as model_of
 from roofline.serving import Load
 from roofline.serving.loads import NoRoom
+from roofline.serving.setting import TYPES, origin
 from roofline.serving.tensor_parallel import COUNTS
 from roofline.terminal import Grid
 from roofline.validation.loads import DENSE, MIXTURE, SPREAD, points
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadValue, UnknownName, whole
-from roofline_helpers.common.dtypes import computed_as
 from roofline_helpers.common.show import si, significant
 
 WIDTH = 100
@@ -26,9 +26,6 @@ WIDTH = 100
 
 GROWTH = 1.1
 """From one concurrency to the next, where the largest that meets a target is looked for."""
-
-SAME = ("fp8", "fp8 in blocks", "mxfp8", "nvfp4", "int8")
-"""Types of weights that engines multiply by activations of the same type; others are widened."""
 
 TIMES = {"time per token": "time_per_token", "first token": "first_token"}
 
@@ -112,8 +109,7 @@ def service(
     rate : float, optional
         Byte/s of a chip between those, where the network's isn't known.
     **asked
-        As `serving.curve` takes them. Matmuls compute in the type of given `weights` if that is in
-        `SAME`, the chip can, and `activations` doesn't say otherwise.
+        As `serving.curve` takes them.
 
     Raises
     ------
@@ -126,9 +122,6 @@ def service(
     8
     """
     device = chip_of(chip)
-    weights = asked.get("weights")
-    if weights in SAME and computed_as(weights) in device.matrix:
-        asked.setdefault("activations", weights)
     place: tuple[Any, Any] = (device, None)
     count, decoder = whole("chips", chips), model_of(model)
     tensor, rest = divmod(count, whole("data", data))
@@ -258,7 +251,7 @@ def answer(
     try:
         loads = service(model, chip, concurrency=concurrency, chips=count, **asked)
     except NoRoom as error:
-        return Answer(f"No. {error}.{_fewest(model, chip, **asked)}")
+        return Answer(_no_room(error, model, chip, count, asked))
     last = loads[-1]
     token, first, rate = ranges(last).values()
     setting, worker = last.worker.decode.setting, last.worker
@@ -299,13 +292,27 @@ def _needed(model: Any, chip: Any, target: tuple[float, dict[str, float]], **ask
     return chips_for(*target, service(model, chip, concurrency=sorted(sizes), **asked))
 
 
-def _fewest(model: Any, chip: Any, **asked: Any) -> str:
-    """Return a sentence on the fewest chips of an engine that have room."""
-    for count in (*COUNTS, 16, 32, 64):
-        with suppress(BadValue, UnknownName):
-            service(model, chip, concurrency=[1], chips=count, **asked)
-            return f" {count} chips have room."
-    return ""
+def _no_room(error: NoRoom, model: Any, chip: Any, count: int, asked: dict[str, Any]) -> str:
+    """Return why there is no room, in which types, and with what there would be."""
+    fewest = next((n for n in (*COUNTS, 16, 32, 64) if _fits(model, chip, n, asked)), None)
+    types: dict[str, Any] = {name: asked.get(name) for name in TYPES}
+    step = serving.step(model, chip, **types)
+    assumed = "assumed" in {origin(step.setting, name) for name in ("weights", "experts")}
+    word = f"Not in {step.setting.weights}, which is assumed" if assumed else "No"
+    said = f"{word}. {error}. Types: {step.types}."
+    if fewest:
+        said += f" In these {fewest} chips have room."
+    narrow = "fp8" if "fp8" in chip_of(chip).matrix else "int8"
+    for kind in (narrow, "int4"):
+        if _fits(model, chip, count, {**asked, "weights": kind, "activations": None}):
+            return f"{said} With weights in {kind} it fits."
+    return said
+
+
+def _fits(model: Any, chip: Any, count: int, asked: dict[str, Any]) -> bool:
+    with suppress(BadValue, UnknownName):
+        return bool(service(model, chip, concurrency=[1], chips=count, **asked))
+    return False
 
 
 def _spoken(own: Range, shown: Callable[[float], str]) -> str:

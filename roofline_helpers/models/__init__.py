@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from roofline_helpers.common.checks import BadValue, name_of
 from roofline_helpers.models.decoder import Decoder
-from roofline_helpers.models.layers import Experts, Latent, Local
+from roofline_helpers.models.layers import Experts, Latent, Local, Stored
 
 FLAGS = ("gated", "tied")
 PARTS: Mapping[str, Any] = {"experts": Experts, "latent": Latent, "local": Local}
@@ -56,7 +57,9 @@ def catalogue() -> dict[str, Decoder]:
     found = {}
     for key, entry in tomllib.loads(text).items():
         shape = {name: entry[name] for name in (*FLAGS, *PARTS) if name in entry}
-        found[key] = shaped(entry["name"], entry["widths"] | shape, entry["source"])
+        decoder = shaped(entry["name"], entry["widths"] | shape, entry["source"])
+        stored = Stored(**entry["ships"]) if "ships" in entry else None
+        found[key] = replace(decoder, stored=stored)
     return found
 
 

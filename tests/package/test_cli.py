@@ -108,14 +108,17 @@ def test_a_service_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixtu
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith("No. Llama 3 70B")
     assert "78.2 GB" in printed  # of 85, without the eight hundredths of the runtime
-    assert printed.endswith("4 chips have room.") or "2 chips have room." in printed
-    # 1.34 TB in bf16; and a chip without links
-    for model, chip, end in (
-        ("deepseek-v3", "h100", "32 chips have room."),
-        ("llama-3-70b", "l4", "."),
+    assert printed.endswith("2 chips have room. With weights in fp8 it fits.")
+    # 0.67 TB in fp8; no narrower type helps; and a chip without links
+    for words, end in (
+        (["deepseek-v3", "--chip", "h100"], "In these 16 chips have room."),
+        (["llama-3-70b", "--chip", "l4"], "after the weights."),
+        (["phi-4", "--chip", "t4"], "With weights in int4 it fits."),
     ):
-        assert main(["serve", model, "--chip", chip]) == 1
-        assert " ".join(capsys.readouterr().out.split()).endswith(end)
+        assert main(["serve", *words]) == 1
+        printed = " ".join(capsys.readouterr().out.split())
+        assert printed.endswith(end)
+        assert printed.startswith("Not in fp16, which is assumed. " if "t4" in words else "No. ")
     assert main(["serve", "llama-3-8b", "--chip", "l4", "--for", "1 requests/s"]) == 0
     assert "engines of 1" in capsys.readouterr().out.replace("\n", " ")
     assert main([*SERVE, "--concurrency", "5000", "--cache", "fp8"]) == 0

@@ -11,6 +11,7 @@ import pytest
 
 import roofline
 import roofline_helpers as rh
+from roofline import configurations
 from roofline.configurations import model
 from roofline_helpers import RooflineError
 from roofline_helpers.models import Decoder, Local
@@ -37,10 +38,12 @@ def test_parameters_are_those_that_the_authors_print(key: str) -> None:
 
 def test_models_by_key_and_name() -> None:
     assert model("Mixtral 8x7B") is model("mixtral-8x7b") is model(model("mixtral_8x7b"))
-    with pytest.raises(rh.UnknownName, match=r"Nearest: 'llama-3(.1)?-8b'"):  # not 3.2 1B
+    with pytest.raises(rh.UnknownName, match=r"Nearest: Llama.3(.1)?.8B, "):  # not 3.2 1B
         model("Llama 3.1 8B v2")
-    with pytest.raises(rh.UnknownName, match="Nearest: 'llama-3-70b'"):
+    with pytest.raises(rh.UnknownName, match="Nearest: Llama 3 70B, "):
         model("llama-3-71b")
+    with pytest.raises(rh.UnknownName, match=r"Nearest: Qwen3-[^,]*, Qwen3-.*config.json"):
+        model("qwen3")  # of which size?
     mixture = model("mixtral-8x7b")
     assert len(repr(mixture)) < 120
     assert "12.9 G of them active" in repr(mixture)
@@ -105,7 +108,13 @@ def test_a_bad_decoder_is_refused(change: dict[str, Any], error: type[Exception]
         Experts(8, 2, 16, groups=3)
 
 
-FILES = json.loads((Path(__file__).parents[1] / "data" / "configurations.json").read_text("utf-8"))
+PUBLISHED = json.loads((Path(roofline.__file__).parent / "data" / "models.json").read_text("utf-8"))
+FILES = {
+    name: {**PUBLISHED.get(kept.pop("repository", ""), {}).get("config", {}), **kept}
+    for name, kept in json.loads(
+        (Path(__file__).parents[1] / "data" / "configurations.json").read_text("utf-8")
+    ).items()
+}
 """The keys of published config.json files that shape them.
 
 "published" says in billions what "source" prints of all and of active parameters, the latter
@@ -141,6 +150,71 @@ def test_a_family_has_the_parameters_that_transformers_counts(name: str, tmp_pat
     assert decoder.parameters == pytest.approx(FILES[name]["counted"], rel=5e-4)
 
 
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if "config" in PUBLISHED[name]])
+def test_a_published_name_has_the_parameters_that_its_authors_print(name: str) -> None:
+    printed, decoder = PUBLISHED[name]["printed"], model(name)
+    counted = (decoder.parameters, decoder.active_parameters)
+    assert decoder.source == PUBLISHED[name]["source"] != ""
+    assert counted[0] / 1e9 == pytest.approx(printed[0], rel=0.02)
+    if len(printed) > 1:  # of the active ones authors count embeddings or not
+        embeddings = 2 * decoder.vocabulary * decoder.d_model / 1e9
+        assert abs(counted[1] / 1e9 - printed[1]) < embeddings + 0.5
+
+
+@pytest.mark.parametrize(
+    ("typed", "written", "types"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B", {"weights": "bf16"}),
+        ("llama-3.3-70b", "Llama-3.3-70B-Instruct", {"mixers": "bf16"}),
+        ("llama3.1:8b", "Llama-3.1-8B", {}),
+        ("DeepSeek-R1-0528", "DeepSeek-R1", {"experts": "fp8 in blocks"}),
+        ("deepseek-v3-671b", "DeepSeek-V3", {"activations": "fp8 in blocks"}),
+        ("qwen3-8b", "Qwen3-8B", {"weights": "bf16"}),
+        ("Qwen/Qwen3-8B-FP8", "Qwen3-8B-fp8", {"weights": "fp8 in blocks"}),
+        (
+            "RedHatAI/Llama-3.1-8B-Instruct-FP8-dynamic",
+            "Llama-3.1-8B-fp8-dynamic",
+            {"mixers": "fp8"},
+        ),
+        ("Qwen2.5-14B-Instruct-GPTQ-Int4", "Qwen2.5-14B-gptq-int4", {"weights": "int4"}),
+        ("nvidia/DeepSeek-R1-NVFP4", "DeepSeek-R1-nvfp4", {"experts": "nvfp4", "mixers": "bf16"}),
+        ("GPT-OSS 20b", "gpt-oss-20b", {"experts": "mxfp4", "mixers": "bf16"}),
+        ("qwen3-30b-a3b-instruct-2507", "Qwen3-30B-A3B", {"experts": "bf16"}),
+        ("gpt-oss-120b-bf16", "gpt-oss-120b-bf16", {"experts": "bf16"}),
+    ],
+)
+def test_what_people_type_finds_its_model_in_the_types_it_ships_in(
+    typed: str, written: str, types: dict[str, str]
+) -> None:
+    decoder = model(typed)
+    assert decoder.name == written
+    assert decoder.stored
+    assert types.items() <= decoder.stored.types.items()
+    assert len(decoder.stored.says) > 10
+
+
+def test_no_two_models_have_one_name() -> None:
+    listed = [n for r, e in PUBLISHED.items() for n in (r, *e.get("also", ()))]
+    keys = ["".join(configurations._words(name)) for name in listed]
+    assert len(set(keys)) == len(keys)
+    for name in listed:
+        entry = configurations._names()["".join(configurations._words(name))].entry
+        assert name in (entry, *PUBLISHED[entry].get("also", ()))
+
+
+def test_every_type_says_whether_it_is_given_shipped_or_assumed() -> None:
+    oss = roofline.serving.step("gpt-oss-120b", "h200")
+    assert "experts mxfp4, projections bf16 as shipped (arXiv:2508.10925" in oss.types
+    assert "cache bf16 assumed; activations bf16 after the weights" in oss.types
+    given = roofline.serving.step("gpt-oss-120b", "h200", weights="fp8", cache="fp8")
+    assert "cache fp8 as given" in given.types
+    assert "experts fp8, projections fp8, activations fp8 after the weights" in given.types
+    assert given.but(batch=8).types == given.types
+    assert oss.but(batch=8).types == oss.types
+    assert roofline.serving.step("phi-4", "h200").types.startswith("weights bf16, projections")
+    assert roofline.serving.step("phi-4", "h200").types.count("assumed") == 1
+
+
 def test_layers_of_one_model_differ_as_its_file_says(tmp_path: Path) -> None:
     scout = read(tmp_path, FILES["Llama-4-Scout-17B-16E-Instruct"])
     assert scout.blocks == model("llama-4-scout").alike
@@ -158,7 +232,10 @@ def test_layers_of_one_model_differ_as_its_file_says(tmp_path: Path) -> None:
     kinds = {block.mixer.kind for block in hybrid.kinds if block.mixer}
     assert (hybrid.sums, kinds) == (118, {"attention", "Mamba-2"})
     same = read(tmp_path, FILES["Mixtral-8x7B-v0.1"])
-    assert replace(same, name="", source="") == replace(model("mixtral-8x7b"), name="", source="")
+    for published in (same, model("mixtral-8x7b")):
+        assert replace(published, name="", source="", stored=None) == replace(
+            same, name="", source=""
+        )
 
 
 LLAMA = FILES["Meta-Llama-3.1-8B"]

@@ -131,7 +131,8 @@ def test_experts_whole_or_cut_on_the_devices_of_a_group() -> None:
 
 
 def test_latent_attention_by_hand() -> None:
-    step = serving.step("deepseek-v3", net.topology("h200", 1), batch=16, context=4096)
+    host = net.topology("h200", 1)
+    step = serving.step("deepseek-v3", host, batch=16, context=4096, weights="bf16")
     pairs = 61 * 16 * 128 * 4096
     assert total(step, "latent attention", "matrix_flops") == 2 * pairs * (2 * 512 + 64)
     assert total(step, "absorb keys", "matrix_flops") == 2 * 61 * 16 * 128 * 128 * 512
