@@ -208,7 +208,11 @@ class Answer(NamedTuple):
             loads.append({**counts, **quantities})
         ends = self.needed._asdict() if self.needed else {}
         needed = {end: n if n and n < math.inf else None for end, n in ends.items()} or None
-        return {"serves": bool(loads), "answer": self.text, "loads": loads, "chips": needed}
+        types = self.loads[0].worker.decode.types if loads else None
+        return {
+            **{"serves": bool(loads), "answer": self.text},
+            **{"types": types, "loads": loads, "chips": needed},
+        }
 
 
 def answer(
