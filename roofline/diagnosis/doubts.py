@@ -75,6 +75,8 @@ def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> l
     ran = [programs[name] for name in names if name in programs]
     loops = {row.name for row in rows if row.kind == LOOP}
     answered = tuple(f"loop {name}{end}" for name in loops for end in (" (", ":"))
+    if any(row.kernel.dearest is not None for row in rows):  # branches ran as kernels of their own
+        answered += ("conditional ",)
     notes: list[str] = []
     for program in ran:
         notes += memory_notes(program.module, program.ledger.rows)

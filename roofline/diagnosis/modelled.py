@@ -38,7 +38,8 @@ def modelled_case(
         exposed = report.timeline.exposed
         for kernel, waited, likely in zip(report.kernels, exposed, report.likely, strict=True):
             launches.setdefault(kernel.name, []).append(Launch(kernel, waited, likely.good))
-    rows = [_row(name, program, ceilings, floor, launches.get(name, [])) for name in program.rows]
+    running = (name for name, row in program.rows.items() if row.launches)
+    rows = [_row(name, program, ceilings, floor, launches.get(name, [])) for name in running]
     # All kernels share one memory: a program takes at least the time of all its bytes, so other
     # kernels can't hide the bytes of asynchronous copies
     hidden = math.fsum(row.busy - row.seconds for row in rows if row.kernel.overlaps)

@@ -65,18 +65,20 @@ def _exposed(report: Report) -> float | None:
 _Ends: TypeAlias = "tuple[float, float] | None"
 
 
-def _open(report: Report, value: float | None, unknown: object = False) -> _Ends:
-    """Return a number twice; its upper end is infinite where counts are only the least."""
-    if value is None:
-        return None
-    return value, math.inf if report.at_least or unknown else value
+def _open(report: Report, measure: Callable[[Report], float | None]) -> _Ends:
+    """Return a number with the cheapest and with the dearest branches of conditionals.
+
+    Its upper end is infinite where counts are only the least.
+    """
+    ends = [value for value in map(measure, report.ends) if value is not None]
+    return (min(ends), math.inf if report.at_least else max(ends)) if ends else None
 
 
 METRICS: Mapping[str, tuple[str, Callable[[Report], _Ends]]] = {
     "hbm_bytes": ("B", lambda report: (report.hbm_bytes, report.most_bytes)),
-    "flops": ("FLOP", lambda report: _open(report, report.flops, report.unknown)),
-    "seconds": ("s", lambda report: _open(report, report.time_at_roof)),
-    "exposed": ("%", lambda report: _open(report, _exposed(report))),
+    "flops": ("FLOP", lambda report: (report.flops, report.most_flops)),
+    "seconds": ("s", lambda report: _open(report, lambda end: end.time_at_roof)),
+    "exposed": ("%", lambda report: _open(report, _exposed)),
     "memory": ("B", lambda report: (report.memory.total,) * 2 if report.memory else None),
     "kernels": ("", lambda report: (len(report.kernels),) * 2),
 }

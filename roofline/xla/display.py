@@ -52,14 +52,12 @@ def title(report: Report) -> str:
 
 def headline(report: Report) -> str:
     """Return a report in a line: target, FLOPs, bytes, seconds, kernels."""
-    more = "at least " if report.at_least else ""
-    flops = f"{more or ('at least ' if report.unknown else '')}{si(report.flops, 'FLOP')}"
-    parts = [f"{flops}, {more}{si(report.hbm_bytes, 'B')} of HBM"]
+    flops, hbm = _flops(report), _range(report.hbm_bytes, report.most_bytes, "B")
+    parts = [f"{flops}, {hbm} of HBM"]
     if report.host_bytes:
         parts.append(f"{si(report.host_bytes, 'B')} to and from the host")
     if report.time_at_roof is not None:
-        more = more or ("at least " if report.host_bytes else "")
-        parts.append(f"{more}{si(report.time_at_roof, 's')} by the roof")
+        parts.append(f"{_roof(report)} by the roof")
     if report.bound:
         parts.append(f"bound by {report.bound}")
     kernels = len(report.kernels)
@@ -99,7 +97,11 @@ def answer(report: Report) -> str:
         "latency": ("its launches", "the floor of launches takes", sum(limited)),
     }[report.bound]
     said = f"This program is bound by {name}: {taken} {_share(seconds, whole)} of its least time, "
-    said += f"{si(whole, 's')} by published peaks. {CHANGES[report.bound]}"
+    said += f"{si(whole, 's')} by published peaks"
+    if len(report.ends) > 1:
+        dearest = si(report.ends[-1].time_at_roof or 0.0, "s")
+        said += f" if data choose the cheapest branches, {dearest} if the dearest"
+    said += f". {CHANGES[report.bound]}"
     if not alone:
         return said
     slowest = max(alone, key=lambda kernel: kernel.roof_seconds or 0.0)
@@ -114,9 +116,10 @@ def _share(seconds: float, whole: float) -> str:
 
 def summary(report: Report) -> list[tuple[str, str]]:
     """Return what was counted: label and text."""
-    known = report.intensity
     more = "at least " if report.unknown else ""
-    intensity = "unknown" if known is None else f"{more}{significant(known)} FLOP/byte"
+    known = [end.intensity for end in report.ends]
+    numbers = " to ".join(significant(each) for each in sorted(filter(None, known)))
+    intensity = "unknown" if None in known else f"{more}{numbers or 0} FLOP/byte"
     said = [si(report.xla["flops"], "FLOP")] if "flops" in report.xla else []
     said += [f"{si(report.xla_bytes, 'B')} accessed"] if report.xla_bytes is not None else []
     return [
@@ -131,7 +134,9 @@ def summary(report: Report) -> list[tuple[str, str]]:
 def _why_bound_depends(report: Report) -> str:
     """Return why the bound of a report depends on assumptions."""
     reasons = []
-    if report.most_bytes > report.hbm_bytes:
+    if len(report.ends) > 1:
+        reasons.append(f"data choose branches ({_roof(report)} by published peaks)")
+    elif report.most_bytes > report.hbm_bytes:
         reasons.append("data choose")
     assumed = None if report.chip is None else assumed_vector_peak(report.chip)
     if assumed is not None and any(kernel.most_limit == "vector" for kernel in report.kernels):
@@ -146,12 +151,14 @@ def _why_bound_depends(report: Report) -> str:
 
 
 def _counts(report: Report) -> list[tuple[str, str]]:
-    more = "at least " if report.unknown or report.at_least else ""
-    flops = f"{more}{si(report.flops, 'FLOP')}: matrix {si(report.matrix_flops, 'FLOP')}, vector "
-    flops += f"{si(report.vector_flops, 'FLOP')}, of which {si(report.transcendentals, '').strip()}"
-    moved = f"{si(report.read_bytes, 'B')} read, {si(report.written_bytes, 'B')} written"
+    flops = f"{_flops(report)}: matrix {_between(report, 'matrix_flops', 'FLOP')}, vector "
+    flops += f"{_between(report, 'vector_flops', 'FLOP')}, of which "
+    flops += f"{_between(report, 'transcendentals', '')} transcendental"
+    moved = f"{_between(report, 'read_bytes', 'B')} read, "
+    moved += f"{_between(report, 'written_bytes', 'B')} written"
     hbm = f"{_range(report.hbm_bytes, report.most_bytes, 'B')}: {moved}"
-    lines = [("FLOPs", f"{flops} transcendental"), ("HBM", hbm)]
+    lines = [("FLOPs", flops), ("HBM", hbm)]
+    more = "at least " if report.unknown else ""
     if report.extra is not None and report.extra > 1.02:
         asked = si((report.requested_flops or 0) / report.devices, "FLOP")
         times = f"{more}{report.extra:.2f} times the {asked} of matmuls asked for"
@@ -184,9 +191,29 @@ def _why_extra_flops(report: Report) -> str:
 
 def _range(least: float, most: float, unit: str) -> str:
     """Return a number, or two if it depends on data."""
+    least, most = min(least, most), max(least, most)
     if math.isinf(most):
         return f"at least {si(least, unit)}"
-    return si(least, unit) if most <= 1.01 * least else f"{si(least, unit)} to {si(most, unit)}"
+    if most <= 1.01 * least:
+        return si(least, unit).strip()
+    return f"{si(least, unit).strip()} to {si(most, unit).strip()}"
+
+
+def _between(report: Report, name: str, unit: str) -> str:
+    """Return a count of the cheapest branches and of the dearest, if they differ."""
+    ends = [getattr(end, name) for end in report.ends]
+    return _range(ends[0], ends[-1], unit)
+
+
+def _flops(report: Report) -> str:
+    return _range(report.flops, report.most_flops, "FLOP")
+
+
+def _roof(report: Report) -> str:
+    """Return the time by published peaks, at least or from the cheapest to the dearest branches."""
+    open_ended = report.at_least or any(end.host_bytes for end in report.ends)
+    most = math.inf if open_ended else max(end.time_at_roof or 0.0 for end in report.ends)
+    return _range(report.time_at_roof or 0.0, most, "s")
 
 
 def _memory(report: Report, memory: MemoryStats) -> str:
@@ -202,6 +229,9 @@ def _times(report: Report) -> list[tuple[str, str]]:
     lines, others = [], []
     if report.time_at_roof is not None and report.expected is not None:
         bound = f"{si(report.time_at_roof, 's')} at least, by published peaks"
+        if len(report.ends) > 1:
+            dearest = si(report.ends[-1].time_at_roof or 0.0, "s")
+            bound += f"; {dearest} if data choose the dearest branches"
         lines = [("bound", bound), ("expected", f"{report.expected}: {report.expected.why}")]
     if report.cycle_seconds is not None and report.clock is not None:
         missing = f", {report.without_cycles} kernels without" if report.without_cycles else ""
@@ -218,25 +248,31 @@ _SIZES = attrgetter("kind", "axis", "group_size", "bytes_in", "bytes_out")
 
 
 def _exchanges(report: Report) -> list[tuple[str, str]]:
-    alike: dict[tuple[Any, ...], list[TimedCollective]] = {}
-    for exchange in report.exchanges:
-        alike.setdefault(_SIZES(exchange.collective), []).append(exchange)
+    alike: dict[tuple[Any, ...], list[list[TimedCollective]]] = {}
+    for number, end in enumerate(report.ends):
+        for exchange in end.exchanges:
+            same = alike.setdefault(_SIZES(exchange.collective), [[] for _ in report.ends])
+            same[number].append(exchange)
     lines = []
     for (kind, axis, size, into, out), same in alike.items():
         along = f" along {axis}" if axis else ""
-        times = sum(exchange.collective.launches for exchange in same)
-        text = f"{si(into, 'B')} in, {si(out, 'B')} out, {size} devices{along}, {times} ×"
+        times = [sum(exchange.collective.launches for exchange in end) for end in same]
+        often = " to ".join(f"{n}" for n in sorted(set(times)))
+        text = f"{si(into, 'B')} in, {si(out, 'B')} out, {size} devices{along}, {often} ×"
         if report.chip is not None:
-            seconds = sum(exchange.seconds for exchange in same)
-            exposed = sum(exchange.exposed for exchange in same)
-            text += f", {si(seconds, 's')}, of which {si(exposed, 's')} exposed"
+            seconds = [sum(exchange.seconds for exchange in end) for end in same]
+            exposed = [sum(exchange.exposed for exchange in end) for end in same]
+            text += f", {_range(seconds[0], seconds[-1], 's')}, of which "
+            text += f"{_range(exposed[0], exposed[-1], 's')} exposed"
         lines.append((kind, text))
     return lines
 
 
 def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of the kernels that are listed, without empty columns."""
-    rows = [_cells(kernel) for kernel in _costliest(report)]
+    rows = [
+        _cells(kernel.busiest) | {"launches": _launches(kernel)} for kernel in _costliest(report)
+    ]
     head = []
     for name in rows[0] if rows else ():
         values = {row[name] for row in rows} - {None, ""}
@@ -289,11 +325,19 @@ def _costliest(report: Report) -> list[CompiledKernel]:
     """Return the kernels that are listed, in the order in which they run."""
 
     def cost(index: int) -> tuple[float, float, float]:
-        kernel = report.kernels[index]
+        kernel = report.kernels[index].busiest
         return kernel.roof_seconds or 0.0, kernel.hbm_bytes, kernel.flops or 0.0
 
-    dearest = sorted(range(len(report.kernels)), key=cost, reverse=True)[:SHOWN]
+    running = [n for n, kernel in enumerate(report.kernels) if kernel.busiest.launches]
+    dearest = sorted(running, key=cost, reverse=True)[:SHOWN]
     return [report.kernels[index] for index in sorted(dearest)]
+
+
+def _launches(kernel: CompiledKernel) -> int | str:
+    """Return how often a kernel runs, from the cheapest to the dearest branches."""
+    most = kernel.busiest.launches
+    least = min(kernel.launches, kernel.work.at_dearest.launches)
+    return most if least == most else f"{least} to {most}"
 
 
 def _cells(kernel: CompiledKernel) -> dict[str, Any]:

@@ -220,19 +220,26 @@ class CompiledKernel(Kernel):
         return bool(self.work.host_bytes) and not self.work.overlaps
 
     @property
+    def busiest(self) -> CompiledKernel:
+        """The same kernel with the most launches, where data choose branches."""
+        launches = max(self.launches, self.work.at_dearest.launches)
+        return replace(self, work=self.work.running(launches), launches=launches)
+
+    @property
     def most_bytes(self) -> float:
-        """Bytes of HBM at most, where data choose the blocks of a Pallas kernel."""
-        return math.inf if self.endless else self.work.at_most.bytes * self.launches
+        """Bytes of HBM at most, where data choose branches, or the blocks of a Pallas kernel."""
+        return math.inf if self.endless else self.work.at_most.bytes * self.busiest.launches
 
     @cached_property
     def times_at_most(self) -> dict[str, float]:
         """`times` with `most_bytes`, and vector work at an assumed peak if none is published."""
         if self.roof is None or self.chip is None:
             return self.times
-        times = dict(replace(self, work=self.work.at_most).times)
+        busiest = self.busiest
+        times = dict(replace(busiest, work=busiest.work.at_most).times)
         assumed = assumed_vector_peak(self.chip)
-        if assumed is not None and self.vector_flops:
-            times["vector"] = self.vector_flops / assumed[0]
+        if assumed is not None and busiest.vector_flops:
+            times["vector"] = busiest.vector_flops / assumed[0]
         return times
 
     @property
@@ -532,7 +539,7 @@ def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ..
     shown = zip(kernels, timeline_of(kernels).exposed, strict=True)
     for index, (kernel, exposed) in enumerate(shown):
         collective = kernel.work.collective
-        if collective is not None:
+        if collective is not None and kernel.launches:
             kept.setdefault(collective.key or index, []).append((kernel, collective, exposed))
     return tuple(map(_joined_steps, kept.values()))
 

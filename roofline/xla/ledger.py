@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from roofline.xla import hlo
 from roofline.xla.collectives import (
     Axes,
@@ -29,7 +32,16 @@ from roofline.xla.flops import (
     matrix_types,
 )
 from roofline.xla.hlo import Computation, Instruction, Module, Site, parse
-from roofline.xla.loops import carried, turns_of_loop, values_of
+from roofline.xla.loops import (
+    MOST_TURNS,
+    carried,
+    chosen_in,
+    in_each_turn,
+    number_of,
+    same_in_all,
+    turns_of_loop,
+    values_of,
+)
 from roofline.xla.metadata import SourceLine, scope_of, source_of
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.roles import role_of
@@ -46,9 +58,10 @@ class Row(Fields):
     `role` describes it in its author's terms, `source` is its line of code, `op_name` JAX's name.
     `flops` are by unit: `matrix`, `vector` (of which `transcendentals`), `declared` by a custom
     call; `unknown` names what declares none. `read` and `written` are bytes by memory level;
-    `most_bytes` the most if data choose blocks, `at_least` why there is no upper end. `matmul` has
-    m, n and k. `overlaps` marks an asynchronous copy or exchange, `behind` counts the rows between
-    its start and its wait, and `loop` is the innermost loop of unknown trip count.
+    `most_bytes` the most if data choose blocks, `at_least` why there is no upper end. Where data
+    choose branches, `launches` are those of the cheapest ones, `dearest` those of the dearest.
+    `matmul` has m, n and k. `overlaps` marks an asynchronous copy or exchange, `behind` counts the
+    rows between its start and its wait, and `loop` is the innermost loop of unknown trip count.
 
     Examples
     --------
@@ -67,6 +80,7 @@ class Row(Fields):
     read: Mapping[str, int] = field(default_factory=dict)
     written: Mapping[str, int] = field(default_factory=dict)
     launches: int = 1
+    dearest: int | None = None
     cycles: int | None = None
     padding: int = 0
     matrix_types: tuple[str, ...] = ()
@@ -123,6 +137,17 @@ class Row(Fields):
             return self
         read = {**self.read, "hbm": self.most_bytes - self.written_bytes}
         return replace(self, read=read, most_bytes=None)
+
+    @property
+    def at_dearest(self) -> Row:
+        """The same row with the launches that it has if data choose the dearest branches."""
+        return self if self.dearest is None else self.running(self.dearest)
+
+    def running(self, launches: int, dearest: int | None = None) -> Row:
+        """Return the same row with other launches."""
+        exchange = self.collective and replace(self.collective, launches=launches)
+        dearest = None if dearest == launches else dearest
+        return replace(self, launches=launches, dearest=dearest, collective=exchange)
 
     @property
     def matrix_flops(self) -> float:
@@ -219,6 +244,20 @@ def kernels(
     return Ledger(tuple(walk.rows), tuple(dict.fromkeys(notes)))
 
 
+def _taken(
+    site: Site, branches: int, values: Mapping[str, Any], turns: int
+) -> list[NDArray[np.bool_]] | None:
+    """Return for each branch of a conditional the turns in which it runs; None if unknown."""
+    index = number_of(values.get(site.instruction.operands[0]))
+    if index is None:
+        return None
+    at = np.broadcast_to(index, (turns,))
+    if site.operands[0].dtype == "pred":  # the first branch is that of a true condition
+        at = np.where(at, 0, 1)
+    at = np.where((at >= 0) & (at < branches), at, branches - 1)
+    return [at == number for number in range(branches)]
+
+
 def _undeclared(kind: str, names: Sequence[str]) -> str:
     """Return the note on kernels with unknown FLOPs."""
     if len(names) == 1:
@@ -242,10 +281,18 @@ def with_axes(row: Row, axes: Axes) -> Row:
     return replace(row, collective=replace(row.collective, axis=axis_of(row.collective, axes)))
 
 
-def _cost(rows: Sequence[Row]) -> float:
-    """Return the cost of a branch: bytes of the main memory plus FLOPs / 200."""
-    flops = sum((row.flops.matrix + row.flops.vector) * row.launches for row in rows)
-    return sum(row.bytes * row.launches for row in rows) + flops / 200
+def _cost(rows: Sequence[Row]) -> tuple[float, int]:
+    """Return the cost of a branch: bytes of memory and links plus FLOPs / 200; then launches."""
+    flops = sum((row.matrix_flops + row.vector_flops) * row.launches for row in rows)
+    moved = sum(row.bytes * row.launches for row in rows)
+    sent = sum(row.collective.link_bytes * row.launches for row in rows if row.collective)
+    endless = any(row.loop or row.at_least for row in rows if row.launches)
+    launches = sum(row.launches for row in rows)
+    return math.inf if endless else moved + LINK * sent + flops / 200, launches
+
+
+LINK = 10
+"""Bytes of the main memory that cross in the time of one across a link, about."""
 
 
 @dataclass
@@ -266,10 +313,13 @@ class _Walk:
     products: dict[str, int] = field(default_factory=dict)
     undeclared: dict[str, list[str]] = field(default_factory=dict)
 
-    def enter(self, where: Computation, times: int, given: Sequence[Any] = ()) -> None:
+    def enter(
+        self, where: Computation, times: int, given: Sequence[Any] = (), turns: int = 1
+    ) -> None:
         """Add a row for each kernel of a computation that runs `times` times.
 
-        `given` are known values of its parameters (`loops.values_of`).
+        `given` are known values of its parameters (`loops.values_of`), numbers of counters for each
+        of so many `turns` of the loops around.
         """
         values = values_of(self.program, where, given)
         starts: dict[str, int] = {}  # the row that started each unfinished instruction
@@ -285,13 +335,14 @@ class _Walk:
             if instruction.opcode.endswith(("-done", "-update")):
                 continue
             if instruction.opcode == "while":
-                self._loop(instruction, times, values)
+                self._loop(instruction, times, values, turns)
             elif instruction.opcode == "conditional":
-                self._branches(instruction, times, values)
+                self._branches(site, times, values, turns)
             elif instruction.base in ("call", "async"):
                 first = len(self.rows)
+                passed = [values.get(name) for name in instruction.operands]
                 for called in self.program.called(instruction, "calls", "to_apply"):
-                    self.enter(called, times, [values.get(name) for name in instruction.operands])
+                    self.enter(called, times, passed, turns)
                 if instruction.opcode == "async-start":
                     starts[instruction.name] = first
                     self.rows[first:] = [replace(row, overlaps=True) for row in self.rows[first:]]
@@ -353,16 +404,20 @@ class _Walk:
             for done in where.users.get(copy.name, [])
         )
 
-    def _loop(self, loop: Instruction, times: int, values: Mapping[str, Any]) -> None:
+    def _loop(self, loop: Instruction, times: int, values: Mapping[str, Any], turns: int) -> None:
         start, before = values.get(loop.operands[0]), self.loop
         trips = turns_of_loop(self.program, loop, start)
         if trips is None:
             trips, self.loop = self._stated_trips(loop)
         elif trips != 1:
             self.notes.append(f"loop {loop.name}: its body counts {trips} times")
-        for part, often in (("condition", trips + 1), ("body", trips)):
-            (inner,) = self.program.called(loop, part)
-            self.enter(inner, times * often, [carried(self.program, loop, start)])
+        (condition,), (body,) = (self.program.called(loop, part) for part in ("condition", "body"))
+        state = same_in_all(carried(self.program, loop, start))
+        self.enter(condition, times * (trips + 1), [state])
+        inside = turns * trips if self.loop == before else 0
+        if 0 < inside <= MOST_TURNS:
+            state = in_each_turn(self.program, loop, start, trips, turns)
+        self.enter(body, times * trips, [state], inside if 0 < inside <= MOST_TURNS else 1)
         self.loop = before
 
     def _stated_trips(self, loop: Instruction) -> tuple[int, str]:
@@ -381,20 +436,48 @@ class _Walk:
         )
         return 1, loop.name
 
-    def _branches(self, conditional: Instruction, times: int, values: Mapping[str, Any]) -> None:
-        attributes = ("branch_computations", "true_computation", "false_computation")
-        before, choices = self.rows, []
-        branches = self.program.called(conditional, *attributes)
-        for branch, operand in zip(branches, conditional.operands[1:], strict=True):
+    def _branches(self, site: Site, times: int, values: Mapping[str, Any], turns: int) -> None:
+        """Add the rows of a conditional: of each branch as often as its condition says.
+
+        If that is unknown, the cheapest and the dearest branch are the ends of a range.
+        """
+        conditional, attributes = site.instruction, ("true_computation", "false_computation")
+        branches = self.program.called(conditional, "branch_computations", *attributes)
+        given = [values.get(name) for name in conditional.operands[1:]]
+        taken = _taken(site, len(branches), values, turns)
+        line = source_of(conditional.metadata, self.program.frames)
+        called = f"conditional {conditional.name}{f' ({line})' if line is not None else ''}"
+        if taken is not None:
+            counts = [int(chosen.sum()) for chosen in taken]
+            for branch, value, chosen, count in zip(branches, given, taken, counts, strict=True):
+                if count:
+                    inside = [chosen_in(value, chosen)]
+                    self.enter(branch, times * count // turns, inside, count)
+            if max(counts) < turns:
+                often = ", ".join(f"{times * count // turns}" for count in counts)
+                self.notes.append(f"{called}: its branches count {often} times, by its condition")
+            return
+        before, courses = self.rows, []
+        for branch, value in zip(branches, given, strict=True):
             self.rows = []
-            self.enter(branch, times, [values.get(operand)])
-            choices.append((branch.name, self.rows))
-        name, rows = max(choices, key=lambda choice: _cost(choice[1]))
-        self.rows = before + rows
-        self.notes.append(
-            f"conditional {conditional.name}: the most expensive of {len(choices)} branches, "
-            f"{name}, counts"
+            self.enter(branch, times, [value], turns)
+            courses.append(self.rows)
+        self.rows = before
+        dearest = [[row.at_dearest for row in rows] for rows in courses]
+        ends = (
+            min(range(len(courses)), key=lambda number: _cost(courses[number])),
+            max(range(len(courses)), key=lambda number: _cost(dearest[number])),
         )
+        for number, rows in enumerate(courses):
+            for row, most in zip(rows, dearest[number], strict=True):
+                least = row.launches if number == ends[0] else 0
+                self.rows.append(row.running(least, most.launches if number == ends[1] else 0))
+        if _cost(dearest[ends[1]]) > _cost(courses[ends[0]]):
+            cheap, dear = (branches[end].name for end in ends)
+            self.notes.append(
+                f"{called}: data choose one of {len(branches)} branches: counts are at least those "
+                f"of the cheapest, {cheap}, and at most those of the dearest, {dear}"
+            )
 
     def _row(self, site: Site, times: int, read: tuple[str, ...], part: str | None = None) -> Row:
         instruction = site.instruction

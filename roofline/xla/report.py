@@ -101,6 +101,18 @@ class Report:
             links = Links(chip.key, self.topology, self.mesh, self.devices)
         return tuple(kernel_of(row, self.chip, links) for row in self.rows)
 
+    @functools.cached_property
+    def ends(self) -> tuple[Report, ...]:
+        """The program if data choose the cheapest branches of conditionals, and the dearest ones.
+
+        Only itself if nothing depends on them.
+        """
+        if all(row.dearest is None for row in self.rows):
+            return (self,)
+        cheapest = tuple(row.running(row.launches) for row in self.rows)
+        dearest = tuple(row.at_dearest for row in self.rows)
+        return replace(self, rows=cheapest), replace(self, rows=dearest)
+
     # -- FLOPs and bytes -------------------------------------------------------------------------
 
     @property
@@ -132,8 +144,13 @@ class Report:
 
     @property
     def flops(self) -> float:
-        """FLOPs of all kernels; a lower bound if `unknown` or `at_least` isn't empty."""
+        """FLOPs of all kernels; a lower bound if `most_flops` is more."""
         return self.matrix_flops + self.vector_flops
+
+    @property
+    def most_flops(self) -> float:
+        """Most FLOPs, if data choose branches; infinite if `unknown` or `at_least` isn't empty."""
+        return math.inf if self.unknown or self.at_least else max(end.flops for end in self.ends)
 
     @property
     def traffic(self) -> dict[str, float]:
@@ -169,8 +186,8 @@ class Report:
 
     @property
     def most_bytes(self) -> float:
-        """Most HBM bytes, if data choose blocks of Pallas kernels; infinite with `at_least`."""
-        return sum(kernel.most_bytes for kernel in self.kernels)
+        """Most HBM bytes, if data choose branches or blocks; infinite with `at_least`."""
+        return max(sum(kernel.most_bytes for kernel in end.kernels) for end in self.ends)
 
     @property
     def host_bytes(self) -> int:
@@ -228,14 +245,15 @@ class Report:
 
         Asynchronous copies and exchanges overlap as far as HBM and links allow.
         """
-        return None if self.chip is None else self._cases[0][0]
+        return None if self.chip is None else min(end._cases[0][0] for end in self.ends)
 
     @property
     def time_at_most(self) -> float | None:
         """`time_at_roof` with `most_bytes` and assumed vector peaks, infinite without a bound."""
         if self.chip is None:
             return None
-        return math.inf if self.host_bytes else self._cases[1][0]
+        unbounded = any(end.host_bytes for end in self.ends)
+        return math.inf if unbounded else max(end._cases[1][0] for end in self.ends)
 
     @functools.cached_property
     def expected(self) -> Expected | None:
@@ -254,6 +272,8 @@ class Report:
         good, _ = self._total([(likely.good, limit) for likely, limit in alone])
         usual, _ = self._total([(likely.usual, limit) for likely, limit in alone])
         bound, most = self.time_at_roof or 0.0, self.time_at_most or 0.0
+        if len(self.ends) > 1:
+            most = max(end.expected.high for end in self.ends if end.expected is not None)
         if self.cycle_seconds is None:
             return Expected(good, good, max(usual, most), "reached ceilings")
         least, largest, why = worth_of_cycles()
@@ -286,12 +306,17 @@ class Report:
         Empty with `at_least` or `host_bytes`, or if kernels of unknown FLOPs take more than a tenth
         of the time: at least what HBM would take for all their bytes, even those in VMEM.
         """
-        whole = 0.0 if self.at_least or self.host_bytes else self.time_at_roof
-        unknown = [kernel for kernel in self.kernels if kernel.flops is None and kernel.roof]
-        moved = (sum(k.traffic.values()) / k.roof.bandwidth for k in unknown if k.roof)
-        if not whole or sum(moved) > 0.1 * whole:
+        if self.at_least or any(end.host_bytes for end in self.ends):
             return ()
-        return tuple(dict.fromkeys(bound for _, bound in self._cases))
+        found: dict[str, None] = {}
+        for end in self.ends:
+            unknown = [kernel for kernel in end.kernels if kernel.flops is None and kernel.roof]
+            moved = (sum(k.traffic.values()) / k.roof.bandwidth for k in unknown if k.roof)
+            whole = end.time_at_roof or 0.0
+            if sum(moved) > 0.1 * whole:
+                return ()
+            found |= dict.fromkeys(bound for _, bound in end._cases if whole)
+        return tuple(found)
 
     @property
     def bound(self) -> str | None:
@@ -368,7 +393,7 @@ class Report:
         2 changes: 1.2 ms by the roof became 1.9 ms (+58.3%)
           mlp.up (model.py:18): grew: 1 kernels → 2; HBM 134 MB → 403 MB; …
         """
-        return changes(self, other)
+        return changes(self, other) or changes(self.ends[-1], other.ends[-1])
 
     @property
     def program(self) -> str:

@@ -1,4 +1,4 @@
-"""Loops and branches: how often what they hold counts."""
+"""Loops: how often what they hold counts."""
 
 from hlo_texts import program
 
@@ -69,21 +69,3 @@ def test_a_trip_count_that_is_unknown_is_said_to_be() -> None:
     hint = "State it with turns={'w': n}"
     counted_once = ([1], (f"loop w: its trip count is unknown; counted once. {hint}",))
     assert found == dict.fromkeys(UNKNOWN, counted_once)
-
-
-def test_the_dearest_branch_counts() -> None:
-    def branch(name: str, opcode: str) -> str:
-        return (
-            f"%{name} (p: f32[64]) -> f32[64] {{\n  %p = f32[64]{{0}} parameter(0)\n"
-            f"  ROOT %{name}_y = f32[64]{{0}} {opcode}(%p)\n}}"
-        )
-
-    both = branch("little", "bitcast"), branch("dear", "tanh")
-    text = program(
-        "  %i = s32[] parameter(0)\n  %x = f32[64]{0} parameter(1)\n"
-        "  ROOT %c = f32[64]{0} conditional(%i, %x, %x), branch_computations={%little, %dear}",
-        *both,
-    )
-    ledger = xla.kernels(text)
-    assert [row.name for row in ledger.rows] == ["dear_y"]
-    assert ledger.notes == ("conditional c: the most expensive of 2 branches, dear, counts",)

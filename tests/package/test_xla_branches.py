@@ -1,0 +1,202 @@
+"""Conditionals: the branches that run, where their condition is known; a range, where it isn't."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from compiled_programs import spec
+from hlo_texts import program
+from jax import lax
+
+from roofline import xla
+from roofline.testing.budget import Limit
+
+N = 256
+X = spec(N, N, dtype="float32")
+PRODUCT = 2 * N**3
+
+
+def dear(x: Any) -> Any:
+    return jnp.tanh(x @ x)
+
+
+def cheap(x: Any) -> Any:
+    return 2 * x
+
+
+def by_counter(x: Any) -> Any:
+    return lax.fori_loop(0, 40, lambda i, x: lax.cond(i % 10 == 3, dear, cheap, x), x)
+
+
+def by_slices(x: Any) -> Any:
+    def step(x: Any, first: Any) -> Any:
+        return lax.cond(first, dear, cheap, x), None
+
+    return lax.scan(step, x, jnp.arange(40) < 7)[0]
+
+
+def by_two_counters(x: Any) -> Any:
+    def inner(i: Any, x: Any) -> Any:
+        return lax.fori_loop(0, 5, lambda j, x: lax.cond(i + 2 * j == 6, dear, cheap, x), x)
+
+    return lax.fori_loop(0, 8, inner, x)
+
+
+def by_another_condition(x: Any) -> Any:
+    """Of the 20 even turns, 10 are multiples of four."""
+
+    def even(i: Any, x: Any) -> Any:
+        return lax.cond(i % 4 == 0, dear, cheap, x)
+
+    return lax.fori_loop(
+        0, 40, lambda i, x: lax.cond(i % 2 == 0, lambda x: even(i, x), cheap, x), x
+    )
+
+
+def by_a_choice_of_three(x: Any) -> Any:
+    """An index beyond the last branch takes the last one."""
+    return lax.fori_loop(0, 12, lambda i, x: lax.switch(i // 4, [cheap, dear, jnp.sin], x), x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "products"),
+    [
+        (by_counter, 4),
+        (by_slices, 7),
+        (by_two_counters, sum(i + 2 * j == 6 for i in range(8) for j in range(5))),
+        (by_another_condition, 10),
+        (by_a_choice_of_three, 4),
+    ],
+)
+def test_branches_count_as_often_as_a_known_condition_takes_them(
+    fn: Callable[[Any], Any], products: int
+) -> None:
+    report = xla.analyze(fn, X)
+    assert report.matrix_flops == products * PRODUCT
+    assert (report.flops, report.hbm_bytes) == (report.most_flops, report.most_bytes)
+    assert len(report.ends) == 1
+
+
+def by_data(x: Any, p: Any) -> Any:
+    return lax.cond(p, dear, cheap, x)
+
+
+def by_data_in_a_loop(x: Any, p: Any) -> Any:
+    return lax.fori_loop(0, 9, lambda _, x: by_data(x, p | (x[0, 0] > 0)), x)
+
+
+@pytest.mark.parametrize(("fn", "times"), [(by_data, 1), (by_data_in_a_loop, 9)])
+def test_data_leave_a_range_from_the_cheapest_branch_to_the_dearest(fn: Any, times: int) -> None:
+    report = xla.analyze(fn, X, spec(dtype="bool"))
+    little, much = (xla.analyze(branch, X) for branch in (cheap, dear))
+    assert report.matrix_flops == 0
+    assert report.most_flops - report.flops == times * (much.flops - little.flops)
+    assert report.most_bytes - report.hbm_bytes == times * (much.hbm_bytes - little.hbm_bytes)
+    assert report.requested_flops is None
+    [note] = [note for note in report.notes if note.startswith("conditional")]
+    assert "data choose one of 2 branches" in note
+    # whatever chip it is for: a bound is that of the cheapest branches
+    on_chip, by_cheap, by_dear = (
+        replace(each, target="v6e", platform="tpu") for each in (report, little, much)
+    )
+    around = on_chip.time_at_roof - times * by_cheap.time_at_roof
+    assert 0 <= around < by_cheap.time_at_roof * 20
+    assert on_chip.ends[-1].time_at_roof - around == pytest.approx(times * by_dear.time_at_roof)
+    assert on_chip.time_at_most >= on_chip.ends[-1].time_at_roof > on_chip.time_at_roof
+    assert on_chip.expected.low <= on_chip.expected.seconds < on_chip.expected.high
+    assert on_chip.expected.high >= on_chip.ends[-1].expected.high
+
+
+def on_a_chip() -> xla.Report:
+    report = xla.analyze(by_data, spec(2048, 2048, dtype="float32"), spec(dtype="bool"))
+    return replace(report, target="v6e", platform="tpu")
+
+
+def test_each_line_says_both_ends() -> None:
+    report = on_a_chip()
+    said = report.describe()
+    assert "FLOPs          4.19 MFLOP to 17.2 GFLOP: matrix 0 FLOP to 17.2 GFLOP" in said
+    assert "HBM            33.6 MB to 67.1 MB" in said
+    assert "20.5 µs at least, by published peaks; 41 µs if data choose the dearest branches" in said
+    assert report._repr_html_().count("0 to 1<") == 3
+    assert "4.19 MFLOP to 17.2 GFLOP, 33.6 MB to 67.1 MB of HBM, 20.5 µs to 41 µs" in repr(report)
+    stored = xla.Report.from_json(report.to_json())
+    assert (stored.describe(), stored.rows) == (said, report.rows)
+
+
+def test_limits_hold_at_both_ends_and_baselines_see_the_dearest_branch() -> None:
+    report = on_a_chip()
+    for metric, limit, holds in (
+        ("flops", "<= 20 GFLOP", True),
+        ("flops", "<= 10 GFLOP", False),
+        ("seconds", "<= 50 us", True),
+        ("seconds", "<= 30 us", False),
+        ("seconds", ">= 20 us", True),
+    ):
+        assert (Limit.parse(metric, limit).broken(report) is None) == holds, limit
+    grown = tuple(
+        replace(row, read={"hbm": 2 * row.read_bytes}) if row.dearest else row
+        for row in report.rows
+    )
+    assert report.diff(replace(report, rows=grown))
+    assert not report.diff(replace(report))
+
+
+def branches(
+    index: str, dtype: str = "s32[]", named: str = "branch_computations={%none, %one, %two}"
+) -> xla.Ledger:
+    """Return the ledger of a choice between nothing, one tanh, and two of them."""
+    bodies = ("bitcast(%p)", "tanh(%p)", "tanh(%y)")
+    middle = "  %y = f32[64]{0} tanh(%p)\n"
+    texts = [
+        f"%{name} (p: f32[64]) -> f32[64] {{\n  %p = f32[64]{{0}} parameter(0)\n"
+        f"{middle if name == 'two' else ''}  ROOT %{name}_y = f32[64]{{0}} {body}\n}}"
+        for name, body in zip(("none", "one", "two"), bodies, strict=True)
+    ]
+    arguments = ", ".join(["%x"] * named.count("%"))
+    return xla.kernels(
+        program(
+            f"  %i = {dtype} {index}\n  %x = f32[64]{{0}} parameter(1)\n"
+            f"  ROOT %c = f32[64]{{0}} conditional(%i, {arguments}), {named}",
+            *texts,
+        )
+    )
+
+
+def test_a_constant_chooses_its_branch() -> None:
+    two = "true_computation=%one, false_computation=%none"
+    for index, dtype, named, names in (
+        ("constant(0)", "s32[]", None, []),
+        ("constant(1)", "s32[]", None, ["one_y"]),
+        ("constant(2)", "s32[]", None, ["y", "two_y"]),
+        ("constant(-1)", "s32[]", None, ["y", "two_y"]),  # whatever isn't there is the last
+        ("constant(9)", "s32[]", None, ["y", "two_y"]),
+        ("constant(true)", "pred[]", two, ["one_y"]),
+        ("constant(false)", "pred[]", two, []),
+    ):
+        ledger = branches(index, dtype, *([named] if named else []))
+        assert [row.name for row in ledger.rows] == names, index
+        assert ledger.notes == ()
+
+
+def test_every_branch_has_rows_where_data_choose() -> None:
+    ledger = branches("parameter(0)")
+    assert [(row.name, row.launches, row.dearest) for row in ledger.rows] == [
+        ("one_y", 0, None),
+        ("y", 0, 1),
+        ("two_y", 0, 1),
+    ]
+    [note] = ledger.notes
+    assert "at least those of the cheapest, none, and at most those of the dearest, two" in note
+
+
+def test_a_loop_without_an_end_in_one_branch_leaves_all_open() -> None:
+    def until(x: Any) -> Any:
+        return lax.while_loop(lambda x: x.sum() < 9, jnp.tanh, x)
+
+    report = xla.analyze(lambda x, p: lax.cond(p, until, cheap, x), X, spec(dtype="bool"))
+    assert report.at_least
+    assert report.most_flops == report.most_bytes == float("inf")
+    assert report.flops == xla.analyze(cheap, X).flops
