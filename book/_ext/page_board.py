@@ -15,9 +15,9 @@ from roofline import network, validation
 from roofline.training.step import SLICES
 from roofline.validation import PublishedDecode, PublishedStep
 from roofline.validation.exchanges import LARGE
-from roofline.validation.rivals import ratios, skill, spread
+from roofline.validation.rivals import ratios
 from roofline_helpers import measured
-from roofline_helpers.common.show import render, significant
+from roofline_helpers.common.show import significant
 
 if TYPE_CHECKING:
     import pandas
@@ -58,12 +58,12 @@ def board() -> dict[str, str]:
     peer = rows["mlsysim error"].dropna()
     lawful = rows["law s"] != rows["reached s"]
     ceilings = (rows["reached s"] / rows["published s"] - 1).abs()
-    trained, late = rows[rows.step == "training"], rows.source.str.contains("mlcommons|JAX-Toolbox")
+    late = rows.source.str.contains("mlcommons|JAX-Toolbox")
     constants = files.load("constants")["without"]
     own = [name for name in constants if not name.startswith(PUBLISHED)]
     streamless = rows.chip[rows.chip.map(lambda key: rh.chip(key).reached.stream() is None)]
     dense = rows.what == "dense"
-    every, of_dense, alone = skill(trained), skill(rows[dense]), ("as it is", "median")
+    recipes = (1 / ratios(rows[rows.step == "training"], "law s") - 1).abs()
     ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
     return {
         "board_rows": str(len(rows)),
@@ -91,20 +91,12 @@ def board() -> dict[str, str]:
         "board_peer_ours": f"{off[peer.index].median():.0%}",
         "board_groups": _groups(rows),
         **_kinds(),
-        "board_skill": _skill(every),
-        "board_skill_dense": _skill(of_dense),
-        "board_training_recipes": str(len(ratios(trained, "law s"))),
-        "board_dense_recipes": str(len(ratios(rows[dense], "law s"))),
-        "board_dense_alone": f"{of_dense[alone]['the model']:.0%}",
-        "board_alone": f"{every[alone]['the model']:.0%}",
+        "board_recipes": str(len(recipes)),
+        "board_recipes_median": f"{recipes.median():.0%}",
         "board_lawful": str(int(lawful.sum())),
         "board_lawful_dense": _before(ceilings[lawful & dense], off[lawful & dense]),
         "board_lawful_experts": _before(ceilings[lawful & ~dense], off[lawful & ~dense]),
         "board_lawful_worse": ", ".join(f"`{key}`" for key in off.index[off > ceilings + 0.05]),
-        "board_covered": " and ".join(
-            f"{_covered(ratios(rows[rows.what == what], 'law s')):.0%}"
-            for what in ("dense", "experts")
-        ),
         "board_slices": f"{SLICES:.1%}",
         "board_streamless_rows": str(len(streamless)),
         "board_laws": _laws(),
@@ -189,75 +181,41 @@ def waterfall(one: PublishedStep | PublishedDecode) -> Mapping[str, float]:
     return {"reading and matmuls": one.reached.seconds - network, "exchanges": network}
 
 
-def _listed(parts: Mapping[str, float]) -> list[str]:
-    return [f"{name} {rh.si(seconds, 's')}" for name, seconds in parts.items() if seconds]
-
-
-def _opening(shown: str, parts: Mapping[str, float]) -> str:
-    """Return a time that opens into what it is made of."""
-    fold = "<details><summary>{{ shown }}</summary>{{ lines | join('<br>' | safe) }}</details>"
-    return render(fold, shown=shown, lines=_listed(parts))
-
-
 def _table() -> str:
-    """Return every row; its prediction opens into what it is made of."""
+    """Return every row."""
+    board = frame()
 
     def row(one: PublishedStep | PublishedDecode, its: Any) -> list[str]:
-        return [
-            f"[{one.key}]({one.url})",
-            one.chip,
-            one.model.name,
-            its["what"],
-            one.dtype,
-            significant(one.seconds),
-            significant(its["bound s"]),
-            _opening(significant(its["law s"]), waterfall(one)),
-            percent(its["error"]),
-            percent(its["rule of thumb error"]),
-            percent(its["mlsysim error"]),
-        ]
+        about = [f"[{one.key}]({one.url})", one.chip, one.model.name, its["what"], one.dtype]
+        times = [significant(its[f"{name} s"]) for name in ("published", "bound", "law")]
+        errors = [percent(its[f"{name}error"]) for name in ("", "rule of thumb ", "mlsysim ")]
+        return [*about, *times, *errors]
 
     heads = ["row", "chip", "model", "kind", "type", "published s", "bound s"]
     heads += ["predicted s", "error, %", "envelope, %", "mlsysim, %"]
-    board = frame()
-    rows = [row(one, board.loc[one.key]) for one in validation.steps()]
-    return markdown(heads, rows, numbers=6)
-
-
-def _compiled(one: PublishedStep) -> str:
-    """Return the seconds of XLA's own program, which open into what they are made of."""
-    parts = one.compiled or {}
-    return _opening(significant(sum(parts.values())), parts)
+    return markdown(heads, [row(one, board.loc[one.key]) for one in validation.steps()], numbers=6)
 
 
 def _programs(rows: pandas.DataFrame) -> str:
-    """Return the rows that XLA compiled: what both predictions say, and what the program needs."""
-
-    def row(one: PublishedStep, its: Any) -> list[str]:
-        program = one.program
-        if program is None or program.memory is None:
-            needed = one.refused.needed if one.refused else None
-            return [one.key, rh.si(needed, "B") if needed else "", *[""] * 6]
-        memory = rh.si(program.memory.total, "B")
-        again = f"{program.flops * program.devices / one.reached.flops:.2f}"
-        seconds = [significant(its[name]) for name in ("published s", "reached s")]
-        errors = [percent(its[name]) for name in ("error", "compiled error")]
-        return [one.key, memory, again, *seconds, _compiled(one), *errors]
-
-    steps = (one for one in validation.steps() if isinstance(one, PublishedStep) and one.recipe)
-    heads = ["row", "memory", "FLOPs over the count's", "published s", "predicted s"]
-    heads += ["compiled s", "error, %", "compiled, %"]
-    return markdown(heads, [row(one, rows.loc[one.key]) for one in steps], numbers=7)
+    """Return the rows whose programs XLA compiled: both predictions and their errors."""
+    compiled = rows.dropna(subset="compiled s")
+    lines = []
+    for key, its in compiled.iterrows():
+        seconds = [significant(its[f"{name} s"]) for name in ("published", "reached", "compiled")]
+        lines.append([str(key), *seconds, percent(its["error"]), percent(its["compiled error"])])
+    heads = ["row", "published s", "predicted s", "compiled s", "error, %", "compiled, %"]
+    return markdown(heads, lines, numbers=5)
 
 
 def _worst(one: PublishedStep | PublishedDecode) -> str:
     """Return a paragraph on why a row is far off, after what is known of it."""
     its: Any = frame().loc[one.key]
+    parts = [f"{name} {rh.si(part, 's')}" for name, part in waterfall(one).items() if part]
     return (
         f"**[{one.key}]({one.url})**, {one.model.name} in {one.dtype} on {one.topology.chips} "
         f"{one.chip}: published {rh.si(one.seconds, 's')}, predicted "
         f"{rh.si(its['law s'], 's')}, {percent(its['error'])}%. The prediction is "
-        f"{', '.join(_listed(waterfall(one)))}. {' '.join(one.why.split())}"
+        f"{', '.join(parts)}. {' '.join(one.why.split())}"
     )
 
 
@@ -273,13 +231,6 @@ def _constants() -> str:
     rows += [[f"`{name.removeprefix(PUBLISHED)}`", *errors(row)] for name, row in without]
     heads = ["constant", "median error without it, %", "of collectives, %"]
     return markdown(heads, rows, numbers=2)
-
-
-def _skill(errors: pandas.DataFrame) -> str:
-    """Return the errors of the model and its rivals on recipes that were left out."""
-    heads = [", ".join(column) for column in errors.columns]
-    lines = ([str(name), *(f"{each:.1%}" for each in row)] for name, row in errors.iterrows())
-    return markdown(["prediction", *heads], lines, numbers=len(heads))
 
 
 LAWS = [
@@ -387,13 +338,3 @@ def _fp8(rows: pandas.DataFrame) -> str:
 
 def _before(before: pandas.Series, now: pandas.Series) -> str:
     return f"{before.median():.0%} to {now.median():.0%}"
-
-
-def _covered(known: pandas.Series) -> float:
-    """Return the share of recipes that lie in the range that the others give."""
-    inside = 0
-    chips = known.index.get_level_values("chip")
-    for one, chip in zip(known.index, chips, strict=True):
-        low, high = spread(known.drop(one), chip)
-        inside += low <= known[one] <= high
-    return inside / len(known)

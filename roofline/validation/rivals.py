@@ -1,4 +1,4 @@
-"""Errors of predictions on recipes that were left out, compared with simpler predictions.
+"""Errors of predictions by kind, and ranges, from recipes that were left out.
 
 A recipe is one chip, model and type: the median of its rows counts, so a sweep over slice sizes
 counts once. A factor is the median ratio of published to predicted time of *other* recipes: a
@@ -13,13 +13,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     import pandas
-
-PREDICTIONS = {
-    "the model": "law s",
-    "the model without laws": "reached s",
-    "the bound": "bound s",
-    "the envelope": "rule of thumb s",
-}
 
 
 def ratios(board: pandas.DataFrame, column: str = "predicted s") -> pandas.Series:
@@ -54,46 +47,6 @@ def factor(known: pandas.Series, chip: str | None = None) -> float:
     """
     own = known[known.index.get_level_values(0) == chip]
     return float((own if len(own) else known).quantile())  # of no recipe: NaN, without a warning
-
-
-def skill(board: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the errors of `PREDICTIONS` on recipes that were left out.
-
-    Columns are pairs of a correction ("as it is", "one factor", "one factor per chip") and "median"
-    or "nine in ten", the error that this share of recipes stays within.
-
-    Parameters
-    ----------
-    board : DataFrame
-        Rows of `scoreboard`, with its predictions by laws as "law s" and without as "reached s".
-
-    Examples
-    --------
-    >>> from roofline.validation import scoreboard
-    >>> both = scoreboard().rename(columns={"predicted s": "reached s"})
-    >>> both["law s"] = scoreboard(law=True)["predicted s"]
-    >>> errors = skill(both[both.kind == "dense"])["as it is", "median"]
-    >>> bool(errors["the model"] < errors["the envelope"])
-    True
-    """
-    import pandas
-
-    rows = {}
-    for title, column in PREDICTIONS.items():
-        known = ratios(board, column)
-        others = {recipe: known.drop(recipe) for recipe in known.index}
-        corrections = {
-            "as it is": [1.0 for _ in known],
-            "one factor": [factor(rest) for rest in others.values()],
-            "one factor per chip": [factor(rest, recipe[0]) for recipe, rest in others.items()],
-        }
-        errors = {name: (factors / known - 1).abs() for name, factors in corrections.items()}
-        rows[title] = {
-            (name, share): error.quantile(q)
-            for name, error in errors.items()
-            for share, q in (("median", 0.5), ("nine in ten", 0.9))
-        }
-    return pandas.DataFrame(rows).T
 
 
 def spread(known: pandas.Series, chip: str) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import page_board
 import roofline
 from roofline import evidence as files
 from roofline import validation
+from roofline.validation.rivals import ratios, spread
 from tools import books, constants
 
 PAGE = (books.ROOT / "book/scoreboard.md").read_text("utf-8")
@@ -22,31 +23,24 @@ def test_the_page_uses_every_text(texts: dict[str, str]) -> None:
     assert set(re.findall(r"\{\{ (\w+) \}\}", PAGE)) == set(texts)
 
 
-def test_every_row_opens_into_parts_that_add_up_to_its_prediction(texts: dict[str, str]) -> None:
+def test_every_row_is_there_and_what_a_prediction_is_made_of_adds_up(texts: dict[str, str]) -> None:
     lines = texts["board_table"].split("\n")[2:]
     assert len(lines) == len(validation.steps()) == int(texts["board_rows"])
-    for one in validation.steps():
+    for one in validation.worst():
         assert sum(page_board.waterfall(one).values()) == pytest.approx(one.by_law.seconds)
-    assert all(line.count("<summary>") == 1 for line in lines)
 
 
-def test_skill_is_as_the_page_says() -> None:
+def test_the_model_beats_the_envelope_but_on_two_chips(texts: dict[str, str]) -> None:
     """A better model makes this fail, and the page change."""
     rows = page_board.frame()
-    every = validation.rivals.skill(rows[rows.step == "training"])
-    some = validation.rivals.skill(rows[rows.what == "dense"])
-    chip = "one factor per chip"
-    for name in ("median", "nine in ten"):
-        for recipes in (every, some):
-            errors = recipes[chip, name]
-            assert errors["the model without laws"] < errors["the model"] < errors["the envelope"]
-    assert some.loc["the bound", (chip, "median")] < 1.25 * some.loc["the model", (chip, "median")]
-    nine = some[chip, "nine in ten"]
+    off, rule = rows.error.abs(), rows["rule of thumb error"].abs()
+    assert off.median() < 0.5 * rule.median()
+    dense = rows.what == "dense"
+    ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
+    assert set(ours.index[ours > theirs]) == {"v4", "v6e"}
+    assert int(texts["board_recipes_median"][:-1]) > 12  # the aim
     chips = rows.chip.isin(["v5p", "v7x"]) & (rows.what == "experts") & (rows.type == "bf16")
     assert ((rows.error[chips].abs() < 0.1).sum(), chips.sum()) == (5, 8)
-    assert nine["the bound"] > 1.5 * nine["the model"]
-    for alone in (every["as it is", "median"], some["as it is", "median"]):
-        assert alone.min() == alone["the model"] > 0.12
 
 
 def test_kinds_are_as_the_page_says(texts: dict[str, str]) -> None:
@@ -68,9 +62,15 @@ def test_laws_meet_their_aims_where_the_page_says(texts: dict[str, str]) -> None
     assert met == ["matmul, bf16", "grouped matmul, fp8 in blocks", "all-to-all, fp16"]
 
 
-def test_ranges_hold_for_four_of_five_recipes_that_are_left_out(texts: dict[str, str]) -> None:
-    shares = [int(share[:-1]) for share in texts["board_covered"].split(" and ")]
-    assert 75 < shares[0] < 90 > shares[1] > 75
+@pytest.mark.parametrize("what", ["dense", "experts"])
+def test_ranges_hold_for_four_of_five_recipes_that_are_left_out(what: str) -> None:
+    rows = page_board.frame()
+    known = ratios(rows[rows.what == what], "law s")
+    inside = 0
+    for recipe in known.index:
+        low, high = spread(known.drop(recipe), recipe[0])
+        inside += low <= known[recipe] <= high
+    assert 0.75 < inside / len(known) < 0.9
 
 
 def test_the_worst_are_the_worst_and_each_has_its_reason(texts: dict[str, str]) -> None:
