@@ -21,11 +21,14 @@ programs. JAX is imported by the commands that need it.
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
 import os
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -33,7 +36,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofline import measure
+from roofline import measure, terminal
 from roofline.terminal import Grid, show
 from roofline_helpers import __version__
 
@@ -61,22 +64,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)  # before anything is imported: help is quick
     options.words = sys.argv[1:] if arguments is None else arguments
+    if sys.stdout is None:
+        print(f"{options.command}: the output is closed: nothing can be printed", file=sys.stderr)
+        return 1
     from roofline_helpers.common.checks import BadType, BadValue, RooflineError, UnknownName
 
+    ascii_only = terminal.spell_out()
+    records: list[str] = []
+    options.record = records.append
     try:
-        status = int(options.run(options))
+        with terminal.to_stderr() if options.json else contextlib.nullcontext():
+            status = int(options.run(options))
+        for text in records:
+            print(_escaped(text) if ascii_only else text)
         sys.stdout.flush()
+        if options.json and arguments is None:  # what the script prints when Python ends
+            atexit.register(os.dup2, 2, 1)
         return status
-    except BrokenPipeError:  # whoever reads, such as head, has enough; Python flushes once more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (RooflineError, OSError) as error:
+        if _pipe_closed(error):  # whoever reads, such as head, has enough; Python flushes once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         print(f"{options.command}: {error}", file=sys.stderr)
         wrong = isinstance(error, BadValue | BadType | UnknownName)
         return 2 if wrong or options.command == "compare" else 1
     except KeyboardInterrupt:
         print(f"{options.command}: interrupted, nothing is written", file=sys.stderr)
         return 130
+
+
+def _pipe_closed(error: BaseException | None) -> bool:
+    """Return whether an error, or one behind it, is that nobody reads the output."""
+    while error is not None and not isinstance(error, BrokenPipeError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _escaped(text: str) -> str:
+    """Return JSON in ASCII."""
+    return re.sub(r"[^\x00-\x7f]", lambda letter: json.dumps(letter[0])[1:-1], text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -108,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         add("--topology", help="layout of the chips, for instance 4x4x4")
         add("--turns", metavar="LOOP=N", action="append", default=[], help=TURNS)
         add("--out", metavar="FILE", help="write FILE.json, of explain FILE.html or FILE.md too")
+        add("--limit", type=float, metavar="S", help="end if the compiler takes so many seconds")
         if name == "analyze":
             add("--by", help="list groups of kernels: scope, function, line or role")
             continue
@@ -205,8 +232,10 @@ def load_call(program: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that `analyze` and `explain` share; check what can be wrong of them."""
-    from roofline_helpers.common.checks import BadValue
+    from roofline_helpers.common.checks import BadValue, single
 
+    limit = options.limit
+    terminal.LIMIT.set(None if limit is None else single("--limit", limit))
     turns = {}
     for stated in options.turns:
         loop, _, n = stated.rpartition("=")
@@ -244,7 +273,7 @@ def _analyze(options: argparse.Namespace) -> int:
     if out is not None:
         storage.write(out, report.to_json())
     if options.json:
-        print(report.to_json(), end="")
+        options.record(report.to_json().rstrip())
         return 0
     show(*display.parts(report, by))
     if out is not None:
@@ -266,7 +295,7 @@ def _explain(options: argparse.Namespace) -> int:
     own = {name: getattr(options, name) for name in ("seconds", "trace")}
     why = explain(fn, *args, jit=not options.as_it_is, **asked, **own, **kwargs)
     if options.json:
-        print(why.to_json())
+        options.record(why.to_json().rstrip())
     else:
         show(*display.parts(why))
     if out is not None:
@@ -280,7 +309,7 @@ def _compare(options: argparse.Namespace) -> int:
     before, after = (load_report(path) for path in (options.before, options.after))
     difference = before.diff(after)
     if options.json:
-        _json({**asdict(difference), "same_compiler": difference.same_compiler})
+        _json(options, {**asdict(difference), "same_compiler": difference.same_compiler})
     else:
         show(difference.describe())
     return int(bool(difference))
@@ -293,7 +322,7 @@ def _predict(options: argparse.Namespace) -> int:
     found = predict(options.file)
     refused = found["refused"].dropna()
     if options.json:
-        print(found.to_json(orient="index", indent=1))
+        options.record(found.to_json(orient="index", indent=1))
         return 1 if len(refused) else 0
 
     types = found.pop("types").dropna()
@@ -312,7 +341,7 @@ def _serve(options: argparse.Namespace) -> int:
     from roofline.validation import service
     from roofline_helpers.common.checks import whole
 
-    others = {"command", "run", "words", "json", "model", "chip", "target"}
+    others = {"command", "run", "record", "words", "json", "model", "chip", "target"}
     stated = {name: value for name, value in vars(options).items() if name not in others}
     asked = {name: value for name, value in stated.items() if value is not None}
     most = whole("--concurrency", asked.pop("concurrency"))
@@ -320,7 +349,7 @@ def _serve(options: argparse.Namespace) -> int:
     doubled = [2**n for n in range(most.bit_length()) if 2**n < most]
     answer = service.answer(options.model, options.chip, [*doubled, most], target, **asked)
     if options.json:
-        _json(answer.data())
+        _json(options, answer.data())
     else:
         show(*answer.parts())
     return 0 if answer.loads else 1
@@ -357,7 +386,7 @@ def _measure(options: argparse.Namespace) -> int:
         record = replace(record, notes=(*record.notes, pretended))
     measure.save(record, out)
     if options.json:
-        print(storage.dumps(data_of(record)))
+        options.record(storage.dumps(data_of(record)).rstrip())
     else:
         print(f"{report(record)}\n\nrecord: {out}")
     if options.picture:
@@ -400,7 +429,7 @@ class Ability(NamedTuple):
 def _doctor(options: argparse.Namespace) -> int:
     abilities = list(_abilities())
     if options.json:
-        _json([ability._asdict() for ability in abilities])
+        _json(options, [ability._asdict() for ability in abilities])
     else:
         rows = [
             [ability.name, "yes" if ability.can else "no", ability.text] for ability in abilities
@@ -494,14 +523,14 @@ def _chip(options: argparse.Namespace) -> int:
     if not options.names:
         known = chips.all_chips()
         if options.json:
-            _json([chip.key for chip in known])
+            _json(options, [chip.key for chip in known])
         else:
             rows = [[chip.key, chip.name, str(chip.year), chip.vendor] for chip in known]
             show(Grid(["", "chip", "year", "vendor"], rows, right=False))
         return 0
     listed = [chips.chip(name) for name in options.names]
     if options.json:
-        _json({chip.key: _data(chip) for chip in listed})
+        _json(options, {chip.key: _data(chip) for chip in listed})
         return 0
 
     def printed(chip: Any) -> dict[str, str]:
@@ -529,5 +558,5 @@ def _data(chip: chips.Chip) -> dict[str, Any]:
     return {**own, "figures": to_builtins(chip.figures())}
 
 
-def _json(data: Any) -> None:
-    print(json.dumps(data, indent=1, ensure_ascii=False))
+def _json(options: argparse.Namespace, data: Any) -> None:
+    options.record(json.dumps(data, indent=1, ensure_ascii=False))

@@ -198,7 +198,7 @@ def _json(path: Path) -> dict[str, Any]:
         return dict(mapping(f"{path}", json.loads(path.read_text("utf-8"))))
     except OSError as error:
         raise BadValue(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadValue(f"{path} isn't JSON: {error}") from None
 
 

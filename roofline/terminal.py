@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
@@ -45,8 +49,12 @@ def show(*parts: str | Grid, file: TextIO | None = None) -> None:
     """Print lines and tables to the terminal, or to a file."""
     from rich.console import Console
 
+    class Printer(Console):
+        def on_broken_pipe(self) -> None:  # rich's own ends the process with 1
+            raise BrokenPipeError
+
     width = None if sys.stdout.isatty() else WIDE
-    console = Console(file=file, width=width, force_jupyter=False, highlight=False, markup=False)
+    console = Printer(file=file, width=width, force_jupyter=False, highlight=False, markup=False)
     for part in parts:
         if isinstance(part, Heading):
             part = f"\n{part.upper()}"
@@ -137,3 +145,88 @@ def progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
         with line:
             task = line.add_task("")
             yield lambda text: line.update(task, description=text, refresh=True)
+
+
+# --- What keeps the output whole ------------------------------------------------------------------
+
+SPELLED = dict(zip("µ×·→–−…²³≥≤≈’", "u x * -> - - ... ^2 ^3 >= <= ~ '".split(), strict=True))
+"""How a terminal of ASCII gets what it can't show; "?" is the rest."""
+
+
+def spell_out() -> bool:
+    """Have a terminal that can't show "µ" show "u"; return whether it can't."""
+    lacking = False
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            "".join(SPELLED).encode(getattr(stream, "encoding", None) or "utf-8")
+        except UnicodeEncodeError:
+            lacking = True
+            codecs.register_error("spelled", _spelled)
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="spelled")
+    return lacking
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    letters = error.object[error.start : error.end]
+    return "".join(SPELLED.get(letter, "?") for letter in letters), error.end
+
+
+@contextlib.contextmanager
+def to_stderr() -> Iterator[None]:
+    """Send there whatever Python, C++ or a child process prints meanwhile."""
+    with contextlib.ExitStack() as stack:
+        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # one of the two isn't there
+            saved = os.dup(1)
+            stack.callback(os.close, saved)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, saved, 1)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+PATIENCE = 60.0
+"""Seconds after which a compiler that still works is spoken of, and after twice as many again."""
+
+LIMIT: ContextVar[float | None] = ContextVar("LIMIT", default=None)
+"""Seconds after which the command ends, with its compiler."""
+
+
+@contextlib.contextmanager
+def slow(doing: str) -> Iterator[None]:
+    """Say that a step which nothing can interrupt still runs; end the process at the limit."""
+    limit, done, copy = LIMIT.get(), threading.Event(), -1
+    with contextlib.suppress(OSError, ValueError):
+        if sys.__stderr__ and sys.stderr is sys.__stderr__:  # C++ code is silenced on that way
+            copy = os.dup(sys.__stderr__.fileno())
+
+    def say(text: str) -> None:
+        if copy < 0:
+            print(text, file=sys.stderr)
+        else:
+            os.write(copy, f"{text}\n".encode(errors="replace"))
+
+    def watch() -> None:
+        begun, next_word = monotonic(), PATIENCE
+        while True:
+            due = min(next_word, limit or next_word)
+            if done.wait(max(begun + due - monotonic(), 0.0)):
+                return
+            if limit is not None and due == limit:
+                say(f"{doing}: ended after {limit:g} s, the limit")
+                os._exit(1)
+            if not sys.stderr.isatty():  # there the status line has the time
+                say(f"{doing}: {due:.0f} s so far; the command's --limit S would end it")
+            next_word *= 2
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        if copy >= 0:
+            os.close(copy)

@@ -402,7 +402,7 @@ def chip(given: Any) -> Chip:
     Raises
     ------
     UnknownName
-        No such chip, a part of one, or one of several; the message gives the nearest and lists all.
+        No such chip, a part of one, or one of several; the message gives the nearest.
     BadType
         Neither a name nor an object with a `device_kind`.
 

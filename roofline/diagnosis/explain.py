@@ -24,11 +24,24 @@ from roofline.diagnosis.trace import Trace, program_of, programs_in, read_trace
 from roofline.diagnosis.trace_steps import prepared
 from roofline.measure.machine import device_facts, now, software_versions
 from roofline.network.topology import slice_of
-from roofline.xla.analysis import NOT_REUSED, check_options, jit_options, report_of, turns_of
+from roofline.xla.analysis import (
+    NO_CHIP,
+    NOT_REUSED,
+    check_options,
+    jit_options,
+    report_of,
+    turns_of,
+)
 from roofline.xla.expected import Expected
 from roofline.xla.kernel import main_dtype
 from roofline.xla.lower import Arguments, function_name, is_stage
-from roofline.xla.targets import NoCompiler, assumed_vector_peak, can_compile, first_device
+from roofline.xla.targets import (
+    NoCompiler,
+    assumed_vector_peak,
+    can_compile,
+    first_device,
+    is_cpu_here,
+)
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadType, BadValue, flag, needed, shown, single, whole
 from roofline_helpers.common.show import si
@@ -145,10 +158,10 @@ def explain(
             return task.of_trace(Path(fn), chip)
         if not (callable(fn) or is_stage(fn)):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
-        if chip is not None:
+        if chip is not None and not is_cpu_here(chip):
             return task.modelled(chip, topology)
         if topology is not None:
-            raise BadType("topology= is the layout of chips that need not be here: give chip= too")
+            raise BadType(NO_CHIP)
         return task.measured(say)
 
 

@@ -117,7 +117,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         data = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise BadValue(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadValue(f"{path} is not TOML: {error}") from None
     name_of("table of a file of steps", next(iter({*data} - {"row"}), "row"), ["row"])
     rows = data.get("row", [])

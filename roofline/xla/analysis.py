@@ -47,6 +47,7 @@ from roofline.xla.targets import (
     compiler_version,
     device_of,
     is_chip,
+    is_cpu_here,
     jax_version,
     platform_of,
 )
@@ -113,6 +114,9 @@ def refusal_recorded(name: str, chip: str, folder: Path) -> Iterator[None]:
     except DoesNotFit as error:
         save(folder / f"{name}.{chip}{REFUSED}.json", {"schema": REFUSAL, "message": str(error)})
         raise
+
+
+NO_CHIP = "topology= is the layout of chips that need not be here: give chip= too"
 
 
 class RecordUsed(UserWarning):
@@ -206,7 +210,9 @@ def analyze(
     if setting and (use == "auto" or setting == "whole"):
         use = "compiler" if setting == "whole" else setting
     use = name_of("way to analyse", use, ["auto", "compiler", "record"])
-    chip, layout = slice_of(chip)
+    chip, layout = slice_of(None if is_cpu_here(chip) else chip)
+    if chip is None and topology is not None:
+        raise BadType(NO_CHIP)
     topology = topology if topology is not None else layout
     target = chips.chip(chip) if chip is not None else None
     if not (callable(fn) or is_stage(fn)):

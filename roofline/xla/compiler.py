@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.terminal import progress
+from roofline.terminal import progress, slow
 from roofline.xla.lower import Lowered, reason_of
 from roofline.xla.targets import (
     WITHOUT_TPU,
@@ -186,7 +186,8 @@ def compiler_errors(attempt: str, platform: str) -> Iterator[None]:
 
 def executable_of(lowered: Lowered, options: Mapping[str, Any] | None = None) -> Any:
     """Return the executable of a program for the device here, with compiler options."""
-    with compiler_errors(f"the compiler refused {lowered.name}", lowered.platform), quiet():
+    refused = compiler_errors(f"the compiler refused {lowered.name}", lowered.platform)
+    with refused, slow(f"compiling {lowered.name}"), quiet():
         return lowered.stage.compile(compiler_options=dict(options) if options else None)
 
 
@@ -197,7 +198,8 @@ def compile_program(lowered: Lowered) -> CompilerOutput:
         if not lowered.devices:
             return read_executable(executable_of(lowered))
         chip = chips.chip(lowered.target).name
-        with compiler_errors(f"the compiler for {chip} refused {lowered.name}", "tpu"):
+        refused = compiler_errors(f"the compiler for {chip} refused {lowered.name}", "tpu")
+        with refused, slow(f"compiling {lowered.name} for {chip}"):
             return compile_ahead(lowered)
 
 

@@ -184,6 +184,12 @@ def chip_of(device: jax.Device | str) -> chips.Chip | None:
         return None
 
 
+def is_cpu_here(given: Any) -> bool:
+    """Return whether a chip is named that needs no name: the CPU that JAX uses here."""
+    called = str(getattr(given, "device_kind", given)).casefold()
+    return called == "cpu" and first_device().platform == "cpu"
+
+
 def device_of(program: Any) -> jax.Device:
     """Return one of an executable's devices."""
     import jax

@@ -26,6 +26,10 @@ LARGEST = 1e60
 """Quantities above this, or below its inverse, are refused: any ratio of two stays finite."""
 
 
+LONGEST_LIST = 400
+"""Characters of the names that a message lists."""
+
+
 class RooflineError(Exception):
     """The parent of every error that this package raises on purpose.
 
@@ -194,24 +198,34 @@ def name_of(
     """Return the member of `allowed` that `spelling` means, ignoring case, space, '-' and '_'.
 
     An exact match wins over one that only differs in these. `aliases` are other spellings, each
-    with the allowed name that it means. `kind` is what is named, for the error, which lists all
+    with the allowed name that it means. `kind` is what is named, for the error, which lists the
     members and gives the nearest.
     """
     names = list(allowed)
     if isinstance(spelling, str) and spelling in names:
         return spelling
-    options = f"Allowed: {', '.join(names) or '(none)'}"
+    options = f"Allowed: {_listed(names) or '(none)'}"
     if not isinstance(spelling, str):
         raise BadType(f"{kind} must be a name (str), got {shown(spelling)}. {options}")
     meant = {key(alias): name for alias, name in (aliases or {}).items()}
     meant |= {key(name): name for name in names}
-    if key(spelling) in meant:
+    cut_off = spelling.strip()[:1] in ("-", "_") or spelling.strip()[-1:] in ("-", "_")
+    if key(spelling) in meant and not cut_off:  # "v6e-" is a slice without its number
         return meant[key(spelling)]
     near = difflib.get_close_matches(key(spelling), meant, n=5, cutoff=0.5)
     words = _words(spelling)  # "8B" of a model says more than as many equal letters
     near.sort(key=lambda candidate: -len(words & _words(meant[candidate])))
     hint = f" Nearest: {meant[near[0]]!r}." if near else ""
     raise UnknownName(f"unknown {kind} {shown(spelling)}.{hint} {options}")
+
+
+def _listed(names: list[str]) -> str:
+    """Return names, so many as one reads in a message."""
+    text = ", ".join(names)
+    if len(text) <= LONGEST_LIST:
+        return text
+    kept = text[:LONGEST_LIST].rpartition(", ")[0]
+    return f"{kept} and {len(names) - kept.count(', ') - 1} more"
 
 
 def _words(name: str) -> set[str]:

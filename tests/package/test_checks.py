@@ -69,7 +69,7 @@ def test_no_number_gives_a_wrong_one(name: str) -> None:
 # call, error, parts of the message
 CALLS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
     # near misses
-    (lambda: rh.chip("v7z"), UnknownName, ["unknown chip 'v7z'", "Nearest: 'v7x'", "mi300x"]),
+    (lambda: rh.chip("v7z"), UnknownName, ["unknown chip 'v7z'", "Nearest: 'v7x'", "h100"]),
     (lambda: CHIP.peak("bf16", "vectro"), UnknownName, ["unit", "Nearest: 'vector'"]),
     (lambda: CHIP.roofline(levels=["hmb"]), UnknownName, ["NVIDIA H100 SXM", "Nearest: 'hbm'"]),
     (lambda: ROOF.ridge_at("hbn"), UnknownName, ["memory level", "Nearest: 'hbm'"]),

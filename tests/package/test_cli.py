@@ -3,8 +3,11 @@
 import importlib
 import json
 import math
+import os
+import shlex
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from compiled_reports import needs
 from kept_records import kept_report
 
 import roofline_helpers as rh
-from roofline import diagnosis, validation, xla
+from roofline import diagnosis, terminal, validation, xla
 from roofline.cli import load_call, main
 from roofline.diagnosis import explain
 from roofline.xla import compiler
@@ -181,12 +184,93 @@ def test_a_service_that_can_not_be(
     assert said in capsys.readouterr().err
 
 
-def test_a_reader_that_has_enough_may_close_the_pipe() -> None:
-    words = [sys.executable, "-m", "roofline", "chip", "v6e", "--json"]
-    ran = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert ran.stdout is not None
-    ran.stdout.close()
-    assert (ran.communicate()[1], ran.returncode) == ("", 0)
+NOISY = """
+import atexit, os
+print("imported")
+os.write(1, b"from C")
+os.system("echo from a child")
+atexit.register(print, "at exit")
+import jax, jax.numpy as jnp
+def case():
+    return jax.jit(lambda x: print("traced") or jnp.sin(x)), (jax.ShapeDtypeStruct((64, 32), "f4"),)
+"""
+
+
+def ran(*words: str, closed: str = "", **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command in a process of its own, as a shell does; `closed` is a redirection."""
+    line = shlex.join([sys.executable, "-m", "roofline", *words])
+    return subprocess.run(
+        ["bash", "-c", f"{line} {closed}; exit ${{PIPESTATUS[0]}}"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        check=False,
+    )
+
+
+def test_json_is_the_record_whatever_a_script_prints(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY, "utf-8")
+    done = ran("analyze", f"{tmp_path}/noisy.py:case", "--json")
+    assert done.returncode == 0
+    assert xla.Report.from_json(done.stdout.decode()).arguments == ("f32[64,32]",)
+    for said in (b"imported", b"from C", b"from a child", b"traced", b"at exit"):
+        assert said in done.stderr
+
+
+def test_a_reader_that_has_enough_may_close_the_pipe(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY, "utf-8")
+    for words in (
+        ("chip", "v6e"),
+        ("chip", "v6e", "--json"),
+        ("analyze", f"{tmp_path}/noisy.py:case"),
+    ):
+        done = ran(*words, closed="| head -c 0")
+        assert (done.returncode, b"Error" in done.stderr) == (0, False), done.stderr
+
+
+def test_a_closed_output_and_an_ascii_terminal() -> None:
+    done = ran("chip", "v6e", closed=">&-")
+    assert (done.returncode, done.stderr) == (
+        1,
+        b"chip: the output is closed: nothing can be printed\n",
+    )
+    plain = ran("serve", "llama-3-8b", "--chip", "mi300x", "--for", "9 s", PYTHONIOENCODING="ascii")
+    assert (plain.returncode, plain.stderr.count(b"Traceback")) == (2, 0)
+    printed = [ran("chip", "h100", PYTHONIOENCODING=name).stdout for name in ("ascii", "utf-8")]
+    assert printed[0] == printed[1].replace("µ".encode(), b"u").replace("–".encode(), b"-")
+    assert b" us" in printed[0]
+    records = [
+        json.loads(ran("chip", "h100", "--json", PYTHONIOENCODING=name).stdout)
+        for name in ("ascii", "utf-8")
+    ]
+    assert records[0] == records[1]
+
+
+def test_a_long_compilation_says_so_and_may_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "PATIENCE", 0.05)
+    with terminal.slow("compiling f"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err.startswith("compiling f: 0 s so far")
+    code = "import sys, time; from roofline import terminal; terminal.LIMIT.set(0.1)\n"
+    code += "with terminal.slow('compiling f'):\n    time.sleep(20)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (1, b"compiling f: ended after 0.1 s, the limit\n")
+
+
+def test_files_that_are_nested_too_deeply(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    brackets = "[" * 100_000 + "]" * 100_000
+    for name, words in {
+        "config.json": ("serve", "{}", "--chip", "h100"),
+        "steps.toml": ("predict", "{}"),
+        "report.json": ("compare", "{}", "{}"),
+    }.items():
+        file = tmp_path / name
+        file.write_text(f"row = {brackets}" if name.endswith("toml") else brackets, "utf-8")
+        assert main([word.format(file) for word in words]) == 2
+        assert f"{file}" in capsys.readouterr().err
 
 
 def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

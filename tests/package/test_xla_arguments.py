@@ -5,10 +5,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from compiled_programs import spec
 from compiled_reports import needs
 
 from roofline import xla
+from roofline.diagnosis import explain
+from roofline_helpers.common.checks import RooflineError
 
 
 def test_every_kind_of_function_and_argument() -> None:
@@ -45,3 +48,24 @@ def test_the_device_that_is_here() -> None:
     assert report.matrix_flops == 2 * 256**3
     if report.platform == "cpu":
         assert (report.chip, report.time_at_roof, report.bound) == (None, None, None)
+
+
+def test_a_cpu_as_the_chip_is_the_one_here() -> None:
+    x = jnp.ones((8, 8))
+    for chip in (jax.devices("cpu")[0], "cpu", None):
+        assert xla.analyze(jnp.matmul, x, x, chip=chip).target == "cpu"
+    assert explain(jnp.matmul, x, x, chip="cpu", seconds=0.01, progress=False).origin == "measured"
+
+
+@pytest.mark.parametrize("ask", [xla.analyze, explain])
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"topology": "2x2"}, "give chip= too"),
+        ({"chip": "v6e-"}, "Nearest: 'v6e'"),
+        ({"chip": "v6e-two"}, "Nearest: 'v6e'"),
+    ],
+)
+def test_half_a_target_is_refused(ask: Any, asked: dict[str, str], said: str) -> None:
+    with pytest.raises(RooflineError, match=said):
+        ask(jnp.sin, jnp.ones(8), **asked)
