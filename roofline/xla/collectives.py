@@ -11,7 +11,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from roofline.xla.flops import aliased, results
-from roofline.xla.hlo import COLLECTIVES, PRODUCTS, Computation, Instruction, Module, Site
+from roofline.xla.hlo import (
+    COLLECTIVES,
+    PRODUCTS,
+    Computation,
+    Instruction,
+    Module,
+    Shape,
+    Site,
+)
+from roofline_helpers.common.checks import ceil_div
 from roofline_helpers.common.show import Fields
 
 # --- Bytes and groups ----------------------------------------------------------------------------
@@ -65,7 +74,7 @@ class CollectiveOp(Fields):
         if self.kind == "all-reduce":
             return 2 * share * self.bytes_in
         if self.kind in ("collective-permute", "collective-broadcast"):
-            return float(self.bytes_in)
+            return float(self.bytes_in) if n > 1 else 0.0
         return share * max(self.bytes_in, self.bytes_out)
 
 
@@ -115,8 +124,7 @@ def collective_of(site: Site, launches: int) -> CollectiveOp | None:
         return None
     kernel, exchange = site.instruction, part.instruction
     kind = exchange.base
-    into = sum(shape.bytes for shape in part.operands)
-    out = results(exchange).bytes
+    into, out = _sides(exchange, part.operands)
     if kind == "all-reduce" and kernel.opcode == "fusion" and kernel.shape.bytes < out:
         kind, out = "reduce-scatter", kernel.shape.bytes  # each device gets a part of the sum
     groups, hops = groups_of(exchange), 1
@@ -127,6 +135,23 @@ def collective_of(site: Site, launches: int) -> CollectiveOp | None:
     return CollectiveOp(kernel.name, kind, into, out, size, groups, launches, None, channel, hops)
 
 
+def _sides(exchange: Instruction, operands: Sequence[Shape]) -> tuple[int, int]:
+    """Return the bytes that an exchange takes and leaves, in the type that travels.
+
+    A sum of bf16 arrays whose result is fp32 is one of fp32: its parts travel, too. What is only
+    moved is converted where it is narrower.
+    """
+    before = [leaf for shape in operands for leaf in shape.leaves]
+    after = results(exchange).leaves
+    if len(before) != len(after):
+        return sum(leaf.bytes for leaf in before), sum(leaf.bytes for leaf in after)
+    sums = exchange.base in ("all-reduce", "reduce-scatter")
+    widths = [(max if sums else min)(a.bits, b.bits) for a, b in zip(before, after, strict=True)]
+    sides = (zip(side, widths, strict=True) for side in (before, after))
+    into, out = (sum(ceil_div(leaf.elements * bits, 8) for leaf, bits in side) for side in sides)
+    return into, out
+
+
 def rings(pairs: Groups) -> tuple[Groups, int]:
     """Return the groups of devices of a permute's (source, target) pairs, and its distance.
 
@@ -134,6 +159,7 @@ def rings(pairs: Groups) -> tuple[Groups, int]:
     negative.
     """
     following: dict[int, set[int]] = {}
+    pairs = tuple(pair for pair in pairs if len(set(pair)) > 1) or pairs  # who keeps sends nothing
     for source, target in pairs:
         joined = following.get(source, {source}) | following.get(target, {target})
         for device in joined:

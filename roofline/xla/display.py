@@ -33,8 +33,8 @@ CHANGES = {
     "this chip is faster in it.",
     "vector": "Neither fewer bytes nor a faster matrix unit changes that; less work per element "
     "does.",
-    "network": "Faster kernels change nothing about that; fewer bytes between devices do, or "
-    "kernels that run meanwhile.",
+    "network": "Faster kernels change nothing about that; fewer exchanges between devices do, or "
+    "smaller ones, or kernels that run meanwhile.",
     "latency": "Faster memory or more FLOP/s change nothing about that; fewer launches and "
     "iterations do.",
 }

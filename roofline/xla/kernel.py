@@ -65,6 +65,9 @@ class Links:
 
     def seconds(self, exchange: CollectiveOp, *, reached: bool = False) -> float | None:
         """Return the least seconds of one launch, by published or reached rates, where known."""
+        if not self.mesh and exchange.group_size == self.devices > 1:  # all of them, on one axis
+            placed = replace(self, mesh={"all": self.devices})
+            return placed.seconds(replace(exchange, axis="all"), reached=reached)
         axes = self._by_ceilings[reached]
         names = exchange.axis.split(", ") if exchange.axis else []
         over = tuple(axis for name in names for axis in axes.get(name, ()))

@@ -353,7 +353,7 @@ class _Walk:
                     f"{instruction.name} fetches a value into fast memory for the next run of the "
                     "program, which then finds it there: counted once, not twice"
                 )
-            elif host_transfer(site) is not None or not _is_scalar(site):
+            elif not _is_scalar(site) or host_transfer(site) or collective_of(site, 1):
                 self._add(site, times, _arguments(site, values), starts)
 
     def _add(self, site: Site, times: int, read: tuple[str, ...], starts: dict[str, int]) -> None:

@@ -8,7 +8,7 @@ from hlo_texts import ADD, only_row, program
 import roofline_helpers as rh
 from roofline import xla
 from roofline.xla.collectives import axes_of_mesh
-from roofline.xla.kernel import CompiledKernel, timeline_of
+from roofline.xla.kernel import CompiledKernel, Links, kernel_of, timeline_of
 from roofline.xla.ledger import with_axes
 
 
@@ -68,8 +68,75 @@ def test_what_a_ring_of_four_sends() -> None:
         f"f32[16]{{0}} reduce-scatter(%x), dimensions={{0}}, to_apply=%add, {ring}": 0.75 * 256,
         f"f32[64]{{0}} all-to-all(%x), dimensions={{0}}, {ring}": 0.75 * 256,
         "f32[64]{0} collective-permute(%x), source_target_pairs={{0,1},{1,0}}": 256,
+        # onto itself: nothing travels, and where some do, those count
+        "f32[64]{0} collective-permute(%x), source_target_pairs={{0,0},{1,1}}": 0,
+        "f32[64]{0} collective-permute(%x), source_target_pairs={{0,0},{1,2},{2,1}}": 256,
+        # in the type that travels: sums in the wider one, all else in the narrower one
+        f"f64[64]{{0}} all-reduce(%x), to_apply=%add, {ring}": 2 * 0.75 * 512,
+        f"bf16[64]{{0}} all-reduce(%x), to_apply=%add, {ring}": 2 * 0.75 * 256,
+        f"f64[16]{{0}} reduce-scatter(%x), dimensions={{0}}, to_apply=%add, {ring}": 0.75 * 512,
+        f"f64[256]{{0}} all-gather(%x), dimensions={{0}}, {ring}": 0.75 * 1024,
+        f"bf16[256]{{0}} all-gather(%x), dimensions={{0}}, {ring}": 0.75 * 512,
     }
     assert {line: exchange(line).link_bytes for line in sent} == sent
+
+
+PART = "  %z = f32[] constant(0)\n  %p = f32[] reduce(%x, %z), dimensions={0}, to_apply=%add\n"
+SUM = "all-reduce(%p), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=%add"
+SCALAR = {
+    "at once": f"{PART}  ROOT %y = f32[] {SUM}",
+    "with a start and a wait": (
+        f"{PART}  %s = f32[] {SUM.replace('-reduce', '-reduce-start')}\n"
+        "  ROOT %y = f32[] all-reduce-done(%s)"
+    ),
+    "several": (
+        f"{PART}  %y = (f32[], f32[]) {SUM.replace('(%p)', '(%p, %p)')}\n"
+        "  ROOT %a = f32[] get-tuple-element(%y), index=0"
+    ),
+}
+
+
+@pytest.mark.parametrize("platform", ["tpu", "gpu", "cpu"])
+@pytest.mark.parametrize("body", SCALAR.values(), ids=SCALAR)
+def test_a_sum_of_one_number_is_an_exchange_with_a_latency(body: str, platform: str) -> None:
+    """As of every global norm, and of a loss that is summed over devices."""
+    rows = xla.kernels(program(f"  %x = f32[64]{{0}} parameter(0)\n{body}", ADD), platform).rows
+    [row] = [row for row in rows if row.collective is not None]
+    assert (row.collective.kind, row.collective.group_size, row.bytes) == ("all-reduce", 8, 0)
+    for mesh in ({"x": 8}, {}):  # an executable of another process has no mesh
+        placed = with_axes(row, axes_of_mesh(mesh))
+        kernel = kernel_of(placed, rh.chip("v6e").per_device(), Links("v6e", "", mesh, 8))
+        assert kernel.roof_seconds > 7 * 0.5e-6  # seven steps, each a µs or so
+        assert kernel.bound == "network"
+
+
+def summing_loop(config: str = "") -> str:
+    """Return a program of a loop that sums over devices in its condition and in its body."""
+    state = "(s32[], f32[64]{0})"
+    taken = (
+        f"  %t = {state} parameter(0)\n  %i = s32[] get-tuple-element(%t), index=0\n"
+        f"  %x = f32[64]{{0}} get-tuple-element(%t), index=1\n{PART}"
+    )
+    return program(
+        f"  %x = f32[64]{{0}} parameter(0)\n  %i = s32[] constant(0)\n"
+        f"  %t = {state} tuple(%i, %x)\n"
+        f"  %w = {state} while(%t), condition=%cond, body=%body{config}\n"
+        "  ROOT %y = f32[64]{0} get-tuple-element(%w), index=1",
+        ADD,
+        f"%cond (t: {state}) -> pred[] {{\n{taken}  %asked = f32[] {SUM}\n"
+        "  ROOT %l = pred[] compare(%asked, %z), direction=LT\n}",
+        f"%body (t: {state}) -> {state} {{\n{taken}  %summed = f32[] {SUM}\n"
+        "  %d = f32[64]{0} broadcast(%summed), dimensions={}\n"
+        f"  %m = f32[64]{{0}} divide(%x, %d)\n  ROOT %r = {state} tuple(%i, %m)\n}}",
+    )
+
+
+def test_a_sum_in_a_loop_or_in_its_condition_counts_in_each_turn() -> None:
+    ledger = xla.kernels(summing_loop(', backend_config={"known_trip_count":{"n":"9"}}'))
+    launched = {row.name: row.launches for row in ledger.rows if row.collective is not None}
+    assert launched == {"asked": 10, "summed": 9}
+    unknown = [row for row in xla.kernels(summing_loop()).rows if row.collective is not None]
+    assert [row.loop for row in unknown] == ["w", "w"]  # whose turns are said to be unknown
 
 
 def shift(*pairs: tuple[int, int]) -> xla.CollectiveOp:

@@ -162,7 +162,9 @@ def compiling(case: Case) -> Claims:
 EXPOSED = Cause(
     "communication",
     "devices wait for an exchange that nothing hides",
-    "shard so that less travels, or so that the exchange overlaps computation",
+    "shard so that less travels, or so that the exchange overlaps computation; of single numbers, "
+    "whose time is latency, send several at once or in fewer turns (under jax.shard_map each device "
+    "loops by itself)",
     "notebooks/collectives",
 )
 
@@ -173,5 +175,6 @@ def communication(case: Case) -> Claims:
         if any(op.removesuffix("-start") in COLLECTIVES for op in row.kernel.operations):
             sent = row.kernel.collective
             moved = row.bytes if sent is None else max(sent.bytes_in, sent.bytes_out) * row.launches
-            evidence = f"{', '.join(row.kernel.operations)} of {si(moved, 'B')}, by itself"
+            often = f" in {row.launches:,.0f} launches" if row.launches > 1 else ""
+            evidence = f"{', '.join(row.kernel.operations)} of {si(moved, 'B')}{often}, by itself"
             yield whole(EXPOSED, row, evidence)
