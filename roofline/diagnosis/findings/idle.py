@@ -162,9 +162,9 @@ def compiling(case: Case) -> Claims:
 EXPOSED = Cause(
     "communication",
     "devices wait for an exchange that nothing hides",
-    "shard so that less travels, or so that the exchange overlaps computation; of single numbers, "
-    "whose time is latency, send several at once or in fewer turns (under jax.shard_map each device "
-    "loops by itself)",
+    "shard so that less travels, or so that the exchange overlaps computation; of single "
+    "numbers, whose time is latency, send several at once or in fewer turns (under jax.shard_map "
+    "each device loops by itself)",
     "notebooks/collectives",
 )
 
