@@ -301,8 +301,6 @@ def test_rows_of_a_long_table_are_chosen_and_ordered(visit: Visit, home: str) ->
     texts = rows.locator("td:nth-last-child(2)").all_inner_texts()
     errors = [abs(int(text.replace("−", "-"))) for text in texts]
     assert errors == sorted(errors, reverse=True)
-    rows.locator("summary").first.click()
-    expect(rows.locator("details").first).to_contain_text("matmuls")
     assert violations(page) == []
 
 
