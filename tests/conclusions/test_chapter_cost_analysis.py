@@ -8,28 +8,8 @@ import jax
 import pytest
 from conclusions import kept, path
 
-import roofline_helpers as rh
 from tools import books
 from tools.notebooks import run as notebooks
-
-
-def test_cost_analysis_adds_up_memories_and_hbm_sees_what_is_read_again() -> None:
-    """Chapter 6: bytes of four programs for each TPU generation, over the least by hand."""
-    least = {
-        "matmul": rh.work.matmul(2048, 2048, 2048).bytes,
-        "matmul-large": rh.work.matmul(8192, 8192, 8192).bytes,
-        "softmax": rh.work.softmax(8192, 8192).bytes,
-        "chain": rh.fuse(*rh.work.fusion_chain(4096, 4096)).bytes,
-    }
-    for chip in ("v4", "v5e", "v5p", "v6e", "v7x"):
-        made = {name: kept()[f"ledger-{name}", chip] for name in least}
-        over = {name: made[name].hbm_bytes / least[name] for name in least}
-        assert over["matmul"] == over["matmul-large"] == 1
-        assert over["softmax"] == pytest.approx(1.5 if chip == "v4" else 2, rel=0.01)
-        assert over["chain"] == pytest.approx(1.25, rel=0.01)
-        assert made["matmul"].xla_bytes > 2.3 * least["matmul"]
-        exact = made["matmul-large"].xla_bytes == least["matmul-large"]
-        assert exact == (chip != "v4")
 
 
 def test_xla_and_inductor_fuse_alike_on_a_gpu_but_after_a_matmul() -> None:

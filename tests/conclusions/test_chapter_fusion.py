@@ -5,25 +5,6 @@ import pytest
 import roofline_helpers as rh
 
 
-def test_implied_tensors_are_an_upper_limit_and_softmax_s_did_not_move() -> None:
-    record = rh.measured.device_records()["h100"]
-    bandwidth = rh.chip("h100").roofline("bf16").bandwidth
-
-    def tensors(name: str, library: str, count: int) -> tuple[float, float]:
-        sample = record.sample(f"{name} bf16", library)
-        one = sample.bytes / count
-        assert sample.counters
-        moved = sample.counters["dram_read"] + sample.counters["dram_written"]
-        return sample.seconds * bandwidth / one, moved / one
-
-    implied, moved = tensors("softmax 8192×8192", "torch", 2)
-    assert implied > 6 > 2.1 > moved
-    implied, moved = tensors("chain op by op 65536×4096", "torch", 10)
-    assert implied > moved > 12
-    implied, moved = tensors("chain Triton 65536×4096", "triton", 4)
-    assert 4.4 > implied > moved > 3.9
-
-
 def test_fusing_what_fits_gains_by_launches_on_a_gpu_and_hardly_by_bytes_on_a_v5e() -> None:
     def chain(n: int) -> list[rh.Work]:
         double = rh.work.elementwise(n, {"x": "fp32"}, {"t1": "fp32"})
@@ -60,23 +41,3 @@ def test_fusing_what_fits_gains_by_launches_on_a_gpu_and_hardly_by_bytes_on_a_v5
     )
     assert 0.7 < tiny / short < 1
     assert tiny / long < 0.1
-
-
-def test_at_256_tokens_fusing_a_gelu_or_a_second_matmul_saves_little() -> None:
-    """Chapter 5: most of what the two matmuls move is weights, which cross in any case."""
-    up = rh.work.matmul(256, 16_384, 4096, names=("x", "W", "u"))
-    gelu = rh.work.gelu(256 * 16_384, x="u", y="h")
-    down = rh.work.matmul(256, 4096, 16_384, names=("h", "V", "y"))
-    chip = rh.chip("h100")
-    roof = chip.roofline("bf16")
-    _, room = chip.on_chip
-    assert gelu.writes["h"] < room
-    apart, epilogue, whole = [up, gelu, down], [rh.fuse(up, gelu), down], [rh.fuse(up, gelu, down)]
-    assert roof.time(*epilogue) / roof.time(*whole) == pytest.approx(1.06, abs=0.005)
-    assert roof.bound(whole[0]) == "memory"
-    assert all(roof.time(kernel) > 10 * chip.floor.value for kernel in epilogue)
-    l2 = chip.memory["l2"].bandwidth.value
-    inside = 2 * gelu.writes["h"] / rh.total(*whole).bytes * roof.bandwidth / l2
-    assert 1 + inside == pytest.approx(1.04, abs=0.005)
-    assert roof.time(*apart) / roof.time(*epilogue) == pytest.approx(1.06, abs=0.005)
-    assert (1 + 2 * inside) / (1 + inside) == pytest.approx(1.04, abs=0.005)

@@ -8,8 +8,6 @@ from conclusions import outputs, path, prose
 
 import roofline
 import roofline_helpers as rh
-from roofline import xla
-from roofline.diagnosis import ladder
 from roofline.labs.labs import TODAY
 from roofline_helpers.common.show import significant
 from tools import books
@@ -56,28 +54,3 @@ def test_the_self_test_s_answers_hold_on_the_chips_of_the_table() -> None:
     least = rh.chip("h100").roofline("bf16").time(rh.work.matmul(4096, 4096, 4096, "bf16"))
     assert 0.2 < 1 - least / took < 0.25
     assert took < 1.05 * known.quantile(0.5)
-
-
-def test_what_people_ask_is_answered_by_the_records() -> None:
-    """Compiling a scan, one that copies, a cache, two devices, a checkpoint, zeros."""
-    steps = {step.rung: step.why for step in ladder.committed()["train-step"].steps}
-    unrolled, looped = steps["gathered"], steps["scan, gathered"]
-    assert unrolled.compiling / looped.compiling == pytest.approx(17, abs=0.5)
-    assert looped.wall / unrolled.wall == pytest.approx(1.01, abs=0.005)
-    assert 1 - steps["matmuls kept"].wall / looped.wall == pytest.approx(1 / 6, abs=0.02)
-    decode = ladder.committed()["decode-rungs"].steps
-    first, second = (s.why for s in decode[::3][:2] if s.setting["batch"] == 16)
-    assert second.wall / first.wall == pytest.approx(0.5, abs=0.05)
-    table = rh.measured.table("matmul")
-    mine = table[(table.chip == "l40s") & (table.dtype == "bf16")]
-    moved = rh.work.matmul(*(mine[side].to_numpy() for side in "mnk")).bytes
-    sooner = moved / mine.seconds > rh.chip("l40s").roofline("bf16").bandwidth
-    assert sooner.mean() == pytest.approx(0.2, abs=0.01)
-    assert (moved[sooner] < rh.chip("l40s").memory["l2"].capacity.value).mean() > 0.5
-    with pytest.raises(xla.DoesNotFit) as refused:
-        xla.analysis.find_record("asked-oom", "v5e")
-    lines = str(refused.value).splitlines()[1:]
-    sizes = [float(line.split()[0]) for line in lines if " GB" in line]
-    assert sizes[0] == pytest.approx(refused.value.needed / 1e9, rel=0.01)
-    saved = [float(line.split()[0]) for line in lines if "[8,131072,2048]" in line]
-    assert sum(saved) > sizes[0] / 2
