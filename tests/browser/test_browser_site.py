@@ -513,17 +513,3 @@ def test_the_offline_copy_opens_from_disk(visit: Visit, site: Path, tmp_path: Pa
     page.goto((tmp_path / "roofline-analysis/notebooks/what-is-a-roofline.html").as_uri())
     assert page.evaluate("document.fonts.ready.then(() => true)")
     assert page.locator("math").count() > 3
-
-
-def test_descriptions_and_titles_are_the_pages_own(site: Path) -> None:
-    seen: dict[str, str] = {}
-    for name in books.pages():
-        text = (site / f"{name}.html").read_text("utf-8")
-        title = re.search(r"<title>(.*?)</title>", text)
-        about = re.search(r'<meta name="description" content="([^"]*)"', text)
-        assert title, name
-        assert about, name
-        assert 50 <= len(about[1]) <= 170, (name, about[1])
-        for one in (title[1], about[1]):
-            assert one not in seen, f"{name} says the same as {seen[one]}: {one}"
-            seen[one] = name

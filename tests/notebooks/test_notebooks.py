@@ -23,19 +23,10 @@ MACHINE = re.compile(
     r"perf_counter|timeit|\bjax\.(devices|default_backend|local_devices|__version__)"
     r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\broofline\.(measure\.|explain\()"
 )
-ASKS = re.compile(r"(rh\.pages|roofline\.labs)\.")
 WAITS = "after-answer"  # with "Predict first", covered until the question above has an answer
 KNOWN_TAGS = {*notebooks.FOLDS, "hide-output", WAITS, notebooks.MACHINE}
 # Colab and JupyterLab show these raw
 RAW = re.compile(r":::|```\{|\{(cite|ref|numref|doc|term|eq|math|download)(:\w+)?\}`|\{\{")
-LINK = re.compile(r"https?://[^\s)>\]}\"'`]+")
-ALLOWED_LINKS = (
-    "https://docs.jax.dev/",
-    "https://github.com/jax-ml/jax/issues/",
-    "https://openxla.org/",
-    "https://docs.cloud.google.com/tpu/",
-    "https://cloud.google.com/tpu/",
-)
 
 pytestmark = pytest.mark.parametrize("path", ALL, ids=IDS)
 
@@ -98,19 +89,6 @@ def test_cells_fit_the_page(path: Path) -> None:
     assert not wide, f"lines of more than {WIDE} characters: {wide}"
 
 
-def test_a_cell_that_only_asks_shows_no_code(path: Path) -> None:
-    """A fold above each question, with one line in it, would be in the way."""
-    faults = []
-    for cell in code_cells(path):
-        (*values, last) = ast.parse(python_of(cell.source)).body  # it may compute what it passes
-        asks = isinstance(last, ast.Expr) and ASKS.match(ast.unparse(last))
-        removed = "remove-input" in cell.metadata.get("tags", [])
-        faults += (
-            [cell.id] if (removed and not asks) or (asks and not values and not removed) else []
-        )
-    assert faults == []
-
-
 def test_pictures_have_alt_text_caption_and_name(path: Path) -> None:
     problems = []
     for cell in code_cells(path):
@@ -130,15 +108,6 @@ def test_pictures_have_alt_text_caption_and_name(path: Path) -> None:
         if not re.fullmatch(r"fig-[a-z0-9-]+", figure.get("name", "")):
             problems.append(f"{cell.id}: no name fig-…: {figure.get('name')!r}")
     assert not problems, "\n".join(problems)
-
-
-def test_what_waits_follows_its_question(path: Path) -> None:
-    cells = load(path).cells
-    for i, cell in enumerate(cells):
-        if WAITS in cell.metadata.get("tags", []):
-            assert "figure" in cell.metadata.get("mystnb", {}) or not cell.outputs, cell.id
-            before = [c.source for c in cells[max(0, i - 3) : i]]
-            assert any(ASKS.search(source) for source in before), cell.id
 
 
 def test_tags_are_known_and_machine_cells_time_or_probe(path: Path) -> None:
@@ -163,11 +132,3 @@ def test_first_code_cell_is_the_setup_cell(path: Path) -> None:
 def test_markdown_reads_the_same_everywhere(path: Path) -> None:
     raw = RAW.findall(prose(path))
     assert not RAW.search(prose(path)), f"shown raw in Colab: {raw}"
-
-
-def test_links_are_in_the_bibliography_or_allowed(path: Path) -> None:
-    text = (books.ROOT / "book/references.bib").read_text("utf-8")
-    sources = LINK.findall(re.sub(r"\bdoi = \{", "https://doi.org/", text))
-    allowed = (*ALLOWED_LINKS, *(link.rstrip("}/,") for link in sources))
-    unknown = [link for link in LINK.findall(prose(path)) if not link.startswith(allowed)]
-    assert not unknown, f"neither in book/references.bib nor in ALLOWED_LINKS: {unknown}"

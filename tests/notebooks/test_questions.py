@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import page_questions
-from roofline_helpers.pages.questions import Asked, ChoiceEntry, bank
+from roofline_helpers.pages.questions import bank
 from tools import books
 from tools.notebooks import run as notebooks
 
@@ -49,26 +49,6 @@ def questions(data: Any) -> Iterator[Any]:
     elif isinstance(data, dict | list):
         for member in data.values() if isinstance(data, dict) else data:
             yield from questions(member)
-
-
-def problems(key: str, asked: Asked) -> list[str]:
-    """What is wrong with one question."""
-    entry, faults = asked.entry, []
-    if isinstance(entry, ChoiceEntry):
-        feedback = [one.feedback for one in entry.options]
-        if len(set(feedback)) < len(feedback):
-            faults.append(f"{key}: two options have the same feedback")
-        faults += [f"{key}: the feedback {one!r} is too short" for one in feedback if len(one) < 15]
-    elif not entry.why:
-        faults.append(f"{key}: the solution comes without a why")
-    if "$" in entry.prompt or "`" in entry.prompt:
-        faults.append(f"{key}: formulas and code are not set in questions: {entry.prompt!r}")
-    return faults
-
-
-def test_the_book_s_questions_are_sound() -> None:
-    assert [one for key, asked in bank().items() for one in problems(key, asked)] == []
-    assert len(bank()) > 5
 
 
 def test_every_question_is_asked_once_and_where_it_belongs() -> None:
@@ -220,10 +200,3 @@ def test_the_right_answer_is_what_the_numbers_say(
     assert said, folded[key]
     values = [float(group.replace(",", "")) for group in said.groups()]
     assert low <= values[0] / (values[1] if values[1:] else 1) <= high
-
-
-@pytest.mark.parametrize("path", ALL, ids=IDS)
-def test_a_number_that_is_asked_for_has_a_fitting_unit(path: Path) -> None:
-    """From hundredths to tens of thousands: anything else is in the wrong unit, or a slip."""
-    asked = [q for _, data in pieces(path) for q in questions(data) if q["type"] == "number"]
-    assert {q["key"]: q["solution"] for q in asked if not 0.01 < q["solution"] < 1e5} == {}

@@ -5,7 +5,6 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -44,19 +43,6 @@ def test_every_name_of_the_reference_has_an_example() -> None:
     names = dict(documented())
     assert len(names) > 100
     assert without_example(iter(names.items())) == []
-
-
-def test_no_property_s_first_line_has_a_colon() -> None:
-    """On the page what is before a colon would be its type."""
-    told = {
-        f"{name}.{each}": (member.__doc__ or "").partition("\n")[0]
-        for name, value in documented()
-        if inspect.isclass(value)
-        for each, member in vars(value).items()
-        if isinstance(member, property | cached_property) and not each.startswith("_")
-    }
-    assert len(told) > 100
-    assert [name for name, line in told.items() if ": " in line] == []
 
 
 def test_the_first_page_s_examples_say_what_they_print() -> None:

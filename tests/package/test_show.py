@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 
 import roofline_helpers as rh
-from roofline import terminal, validation, xla
-from roofline.diagnosis import ladder
-from roofline_helpers import measured, models
+from roofline import terminal
 from roofline_helpers.common.show import readable, significant
 
 
@@ -82,29 +80,6 @@ def test_progress_is_for_terminals_whatever_the_environment_says(
     with terminal.progress() as say:
         say("compiling")
     assert capsys.readouterr() == ("", "")
-
-
-def test_every_result_prints_in_a_line_or_two():
-    report = xla.records()["shard-fsdp-8192", "v5e"]
-    record = measured.device_records()["h200"]
-    steps = ladder.committed()["decode"].steps
-    published = validation.published_step("v7x-64-llama-3.1-70b")
-    results = [
-        report,
-        *report.exchanges,
-        report.exchanges[0].collective,
-        report.diff(xla.records()["ledger-matmul", "v6e"]),
-        record,
-        record.samples[0],
-        *steps,
-        steps[3].why.roofs,
-        *steps[3].why.findings,
-        published,
-        published.reached.setting,
-        models.model("mixtral-8x7b"),
-        measured.law("matmul", "h100", "bf16"),
-    ]
-    assert max(map(len, map(repr, results))) <= 200
 
 
 def test_a_named_index_names_the_rows_even_if_its_numbers_are_evenly_spaced():
