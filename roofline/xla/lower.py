@@ -10,8 +10,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from types import MethodType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 from roofline.xla.pallas import PallasKernel, counted, foreign, requested, unused
@@ -256,18 +256,31 @@ _AXIS = re.compile(r'"([^"]+)"=(\d+)')
 # --- tracing and lowering -------------------------------------------------------------------------
 
 
+class _Lowers(NamedTuple):
+    """A function that lowers itself, after it did: in place of `jax.stages.Traced`."""
+
+    jaxpr: Any
+    stage: Any
+
+    def lower(self, **_: Any) -> Any:
+        """Return its `jax.stages.Lowered`."""
+        return self.stage
+
+
 def trace_function(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
     """Return the traced function (`jax.stages.Traced`), and its arguments.
 
-    Every function to analyse, explain or time goes through here. Modules of Equinox and of NNX are
+    Every function to analyse, explain or time goes through here: what the caller calls is what is
+    traced, whatever `lower` or `__wrapped__` a wrapper has. Modules of Equinox and of NNX are
     split: their arrays are arguments and results, and everything else is static. Changes that an
-    NNX function makes to its arguments are results too, as under `flax.nnx.jit`.
+    NNX function makes to its arguments are results too, as under `flax.nnx.jit`. What maps over
+    devices lowers itself.
 
     Parameters
     ----------
     fn : callable
-        A plain function, a result of `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit`, or the
-        result of its `trace`.
+        A plain function, a result of `jax.jit`, `jax.pmap`, `equinox.filter_jit` or `flax.nnx.jit`,
+        the result of its `trace`, or an object that calls any of these.
     arguments : Arguments
         Its arguments.
     jit : mapping
@@ -275,16 +288,66 @@ def trace_function(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tup
     """
     if _is_of_jax(fn, "Traced"):
         return fn, arguments
-    if isinstance(fn, functools.partial) and _jits_objects(fn.func):  # a method that is jitted
-        named_too = {**fn.keywords, **arguments.named}
-        fn, arguments = fn.func, Arguments((*fn.args, *arguments.positional), named_too)
+    fn, arguments = _unbound(fn, arguments)
     if hasattr(fn, "lower") and jit:
         raise BadType(f"{function_name(fn)} is jitted already: give {', '.join(jit)} to jax.jit")
     with _donating():
         if is_of_nnx(fn):
             return _traced_by_nnx(fn, arguments)
-        fn, arguments = without_objects(fn, arguments, jit)
-        return fn.trace(*arguments.positional, **arguments.named), arguments
+        if maps_devices(fn):
+            return _lowered_by_itself(fn, arguments), arguments
+        called, taken = without_objects(fn, arguments, jit)
+        try:
+            traced = called.trace(*taken.positional, **taken.named)
+        except Exception:
+            if called is fn or not hasattr(fn, "lower") or is_of_equinox(fn):
+                raise
+            return _lowered_by_itself(fn, arguments), arguments  # it can't be traced from outside
+        donated = _donated_inside(traced.jaxpr, taken)
+        if donated and called is not fn and not jit:
+            called, taken = without_objects(fn, arguments, {"donate_argnums": donated})
+            traced = called.trace(*taken.positional, **taken.named)
+        return traced, taken
+
+
+def _unbound(fn: Any, arguments: Arguments) -> tuple[Any, Arguments]:
+    """Return what is jitted of a method or of a partial of it, and all its arguments."""
+    while True:
+        if isinstance(fn, functools.partial) and hasattr(fn.func, "lower"):
+            named = {**fn.keywords, **arguments.named}
+            fn, arguments = fn.func, Arguments((*fn.args, *arguments.positional), named)
+        elif isinstance(fn, MethodType) and hasattr(fn.__func__, "lower"):
+            positional = fn.__self__, *arguments.positional
+            fn, arguments = fn.__func__, replace(arguments, positional=positional)
+        else:
+            return fn, arguments
+
+
+def _lowered_by_itself(fn: Any, arguments: Arguments) -> _Lowers:
+    import jax
+
+    stage, jaxpr = fn.lower(*arguments.positional, **arguments.named), None
+    with contextlib.suppress(Exception):  # of Equinox's modules
+        jaxpr = jax.make_jaxpr(fn)(*arguments.positional, **arguments.named)
+    return _Lowers(jaxpr, getattr(stage, "lowered", stage))
+
+
+def _donated_inside(jaxpr: Any, arguments: Arguments) -> list[int]:
+    """Return the arguments that a function donates as it only calls what is jitted."""
+    import jax
+
+    if len(jaxpr.jaxpr.eqns) != 1:
+        return []
+    [call] = jaxpr.jaxpr.eqns
+    donated = call.params.get("donated_invars", ())
+    given = {var for var, away in zip(call.invars, donated, strict=False) if away}
+    numbers, at = [], 0
+    for number, argument in enumerate(arguments.positional):
+        count = len(jax.tree.leaves(argument))
+        leaves = jaxpr.jaxpr.invars[at : at + count]
+        numbers += [number] if leaves and given.issuperset(leaves) else []
+        at += count
+    return numbers
 
 
 @contextlib.contextmanager
@@ -350,7 +413,7 @@ def _lower_ahead(
     devices = mesh_devices(chip, layout, tuple(mesh.values()))
     arguments = arguments.shapes()
     target = name, "tpu", chip.key
-    with pretend_devices(devices):
+    with pretend_devices(devices), _mapped_over(chip, topology):
         try:
             lowered = _lowered(fn, arguments, jit, *target)
         except RuntimeError as error:  # a bare PartitionSpec, and no mesh is set
@@ -373,7 +436,7 @@ def _lowered(
         return Lowered(fn, arguments, name, platform, target)
     traced, arguments = trace_function(fn, arguments, jit)
     ahead = {"lowering_platforms": ("tpu",)} if platform == "tpu" else {}
-    machine = foreign(traced.jaxpr) if platform == "tpu" else None
+    machine = foreign(traced.jaxpr) if platform == "tpu" and traced.jaxpr is not None else None
     if machine is not None:
         raise BadValue(
             f"{name} launches a Pallas kernel for GPUs ({machine.replace('_', ' ')}), which a TPU "
@@ -423,9 +486,11 @@ def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tu
     """
     import jax
 
-    if hasattr(fn, "lower") and not _jits_objects(fn):
+    if maps_devices(fn):
+        raise BadType(f"{function_name(fn)} maps over devices: it can't be traced as one program")
+    if hasattr(fn, "trace") and _is_of_jax(fn, type(fn).__name__):
         return fn, arguments
-    foreign = _jits_objects(fn)
+    foreign = is_of_equinox(fn)
     if foreign:
         jit = _donated_by_equinox(fn, arguments)
         fn = fn.__wrapped__
@@ -436,11 +501,21 @@ def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tu
 
         called.__name__ = function_name(fn)
         fn, arguments = called, Arguments(arguments.positional, {**arguments.named, "module": fn})
+    elif not _can_hash(fn):  # jax.jit asks for it
+        fn = functools.wraps(fn)(functools.partial(fn))
     leaves = jax.tree.leaves(arguments.tree, is_leaf=is_object)
     plain = (is_array(leaf) or isinstance(leaf, _NUMBERS) for leaf in leaves)
     if not foreign and not any(map(is_object, leaves)) and all(plain):
         return jax.jit(fn, **jit), arguments
     return _split_arrays(fn, arguments, jit)
+
+
+def _can_hash(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
@@ -527,12 +602,20 @@ def is_stage(fn: Any) -> bool:
 
 def is_of_nnx(fn: Any) -> bool:
     """Return whether it is a result of `flax.nnx.jit`."""
-    return _jits_objects(fn) and hasattr(fn, "jitted_fn")
+    return hasattr(fn, "jitted_fn") and type(fn).__module__.startswith("flax.")
 
 
-def _jits_objects(fn: Any) -> bool:
-    """Return whether it is a result of `equinox.filter_jit` or `flax.nnx.jit`."""
-    return hasattr(fn, "lower") and not type(fn).__module__.startswith("jax")
+def is_of_equinox(fn: Any) -> bool:
+    """Return whether it is a result of `equinox.filter_jit`."""
+    return type(fn).__name__ == "_JitWrapper" and type(fn).__module__.startswith("equinox.")
+
+
+def maps_devices(fn: Any) -> bool:
+    """Return whether it is a result of `jax.pmap` or `equinox.filter_pmap`."""
+    jax_s_own = str(getattr(fn, "__globals__", {}).get("__name__")).startswith("jax.")
+    equinox_s = type(fn).__name__ == "_PmapWrapper"
+    of_jax = _is_of_jax(fn, "PmapFunction")
+    return hasattr(fn, "lower") and (jax_s_own or equinox_s or of_jax)
 
 
 # --- the device that a function sees --------------------------------------------------------------
@@ -559,6 +642,22 @@ def pretend_devices(devices: Sequence[jax.Device]) -> Iterator[None]:
         stack.enter_context(mock.patch.object(jax, "devices", listed))
         stack.enter_context(mock.patch.object(jax, "local_devices", listed))
         stack.enter_context(mock.patch.object(jax, "default_backend", return_value="tpu"))
+        yield
+
+
+@contextlib.contextmanager
+def _mapped_over(chip: Chip, topology: str | None) -> Iterator[None]:
+    """Let `jax.pmap` find devices of a chip that need not be here, as many as it maps over."""
+    try:
+        from jax._src import pmap
+    except ImportError:
+        yield
+        return
+
+    def devices(_: Any, __: Any, size: int, *___: Any) -> tuple[jax.Device, ...]:
+        return tuple(mesh_devices(chip, layout_for(chip, size, topology), (size,)))
+
+    with mock.patch.object(pmap, "_get_mesh_devices", devices):
         yield
 
 

@@ -83,12 +83,18 @@ def pallas_without_interpret() -> xla.Report:
     return analyze(doubled, x)
 
 
+def pmap_over_more_devices_than_here() -> xla.Report:
+    x = jax.ShapeDtypeStruct((8, N, N), "bfloat16")
+    return analyze(jax.pmap(lambda a: jax.lax.psum(a @ a, "batch"), axis_name="batch"), x)
+
+
 WAYS: tuple[Callable[[], xla.Report], ...] = (
     set_mesh,
     in_shardings,
     shard_map_on_a_concrete_mesh,
     lowered,
     pallas_without_interpret,
+    pmap_over_more_devices_than_here,
 )
 
 

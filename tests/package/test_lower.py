@@ -7,6 +7,7 @@ from typing import Any
 import equinox
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 from compiled_reports import needs
@@ -14,7 +15,7 @@ from flax import nnx
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
-from roofline import xla
+from roofline import measure, xla
 from roofline.cli import load_call
 from roofline.diagnosis import explain
 from roofline_helpers.common.checks import BadType, BadValue
@@ -111,6 +112,107 @@ def test_a_training_step_is_explained_here_and_leaves_its_arguments(name: str) -
     assert sum(row.matrix_flops for row in why.rows) == pytest.approx(STEP, rel=0.01)
     after = [leaf for leaf in jax.tree.leaves(arguments) if hasattr(leaf, "shape")]
     assert all((old == new).all() for old, new in zip(before, after, strict=True))
+
+
+# --- what the caller calls is what is lowered -----------------------------------------------------
+
+
+def dense(x: Any, w: Any) -> Any:
+    return jnp.tanh(x @ w)
+
+
+class Adapter:
+    """Calls a function of rows for each of them, and lowers the function itself."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = jax.jit(fn)
+        functools.update_wrapper(self, fn)
+
+    def __call__(self, x: Any, w: Any) -> Any:
+        return jax.vmap(self.fn, (0, None))(x, w)
+
+    def lower(self, x: Any, w: Any) -> Any:
+        return self.fn.lower(x[0], w)
+
+
+class Twice(Adapter):
+    def __call__(self, x: Any, w: Any) -> Any:
+        return self.fn(self.fn(x, w), w)
+
+
+class Waiting(Adapter):
+    """Can't be traced from outside: its own `lower` is all that there is."""
+
+    def __call__(self, x: Any, w: Any) -> Any:
+        return np.asarray(self.fn(x, w))
+
+    def lower(self, x: Any, w: Any) -> Any:
+        return self.fn.lower(x, w)
+
+
+class Model:
+    @functools.partial(jax.jit, static_argnums=0)
+    def apply(self, x: Any, w: Any) -> Any:
+        return dense(x, w)
+
+
+def decorated(fn: Any) -> Any:
+    @functools.wraps(fn)
+    def each(x: Any, w: Any) -> Any:
+        return jax.vmap(fn, (0, None))(x, w)
+
+    each.lower = jax.jit(fn).lower  # type: ignore[attr-defined]
+    return each
+
+
+BATCH, SIDE = 8, 64
+ARRAYS = jnp.ones((BATCH, SIDE, SIDE)), jnp.ones((SIDE, SIDE))
+
+
+@pytest.mark.parametrize(
+    ("fn", "products"),
+    [
+        (Adapter(dense), BATCH),
+        (Twice(dense), 2 * BATCH),
+        (Waiting(dense), BATCH),
+        (decorated(dense), BATCH),
+        (Model().apply, BATCH),
+        (functools.partial(jax.jit(dense)), BATCH),
+        (equinox.filter_jit(dense), BATCH),
+        (equinox.filter_vmap(dense, in_axes=(0, None)), BATCH),
+        (equinox.filter_jit(Twice(dense)), 2 * BATCH),
+        (nnx.jit(dense), BATCH),
+        (nnx.jit(lambda x, w: dense(dense(x, w), w)), 2 * BATCH),
+    ],
+)
+def test_what_the_caller_calls_is_what_is_lowered(fn: Any, products: int) -> None:
+    report = xla.analyze(fn, *ARRAYS)
+    assert report.matrix_flops == products * 2 * SIDE**3
+    assert report.requested_flops in (None, report.matrix_flops)
+
+
+def test_a_wrapper_donates_what_it_hands_to_a_jitted_function() -> None:
+    donating = jax.jit(lambda state, x: (state["a"] + x, x.sum()), donate_argnums=0)
+
+    class Step:
+        lower = None
+
+        def __call__(self, state: Any, x: Any) -> Any:
+            return donating(state, x)
+
+    x = jnp.ones((SIDE, SIDE))
+    report = xla.analyze(Step(), {"a": x}, x)
+    assert report.memory is not None
+    assert report.memory.aliased == x.nbytes
+
+
+def test_a_pmap_is_one_of_its_devices() -> None:
+    """Of one device, as many as every machine has: `test_xla_ways` has it of eight."""
+    mapped = jax.pmap(lambda x: jax.lax.psum(x @ x, "i"), axis_name="i")
+    report = xla.analyze(mapped, jnp.ones((1, SIDE, SIDE)))
+    assert (report.devices, report.matrix_flops) == (1, 2 * SIDE**3)
+    with pytest.raises(BadType, match="maps over devices"):
+        measure.time(mapped, jnp.ones((1, SIDE, SIDE)))
 
 
 # --- work that vanished ---------------------------------------------------------------------------

@@ -28,6 +28,11 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "shard_map_on_a_concrete_mesh": {"devices": 4, "collectives": SUMMED},
     "lowered": {"devices": 1, "matrix": WHOLE},
     "pallas_without_interpret": {"devices": 1, "hbm": 2 * 4 * N * N},
+    "pmap_over_more_devices_than_here": {
+        "devices": 8,
+        "matrix": WHOLE,
+        "collectives": [["all-reduce", "batch", 8]],
+    },
 }
 
 
