@@ -44,6 +44,11 @@ counts), `ledger` (a walk over a program), `roles` (kernels in words) and
 `buffers` (what fills memory), `kernel` (its roofline,
 groups, waits), `expected`, `report`, `changes`, `display`; `analysis` is all of it, or a record.
 
+Beside it a program is read as a `graph` of values, with two walks over it: `facts` (what is known
+of each before it runs: zeros, masks, counters, types) and `needs` (which part of each any result
+needs), both in terms of `parts` of arrays, which `products` carries through matmuls. `minimum`
+takes them to the program as JAX wrote it: what its result needs at least.
+
 Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.org/xla.
 """
 
@@ -60,6 +65,8 @@ from roofline.xla.ledger import Ledger as Ledger
 from roofline.xla.ledger import Row as Row
 from roofline.xla.ledger import kernels
 from roofline.xla.lower import CannotTrace, pallas_kernels
+from roofline.xla.minimum import Needed as Needed
+from roofline.xla.minimum import needed as needed
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.report import Report
 from roofline.xla.targets import TOPOLOGIES as TOPOLOGIES

@@ -227,6 +227,11 @@ class Lowered:
         return self.stage.compiler_ir("stablehlo")
 
     @functools.cached_property
+    def written(self) -> str:
+        """Its HLO as JAX wrote it, before any pass of a compiler."""
+        return str(self.stage.compiler_ir("hlo").as_hlo_module().to_string())
+
+    @functools.cached_property
     def partitions(self) -> int:
         """Devices that it is spread over."""
         stated = self.module.operation.attributes

@@ -1,0 +1,256 @@
+"""What is known of a program's values, and what is needed of them: never less than is."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hlo_texts import program
+from jax.extend.core import Literal
+from random_programs import MARK, Program
+
+from roofline.xla.facts import Known, facts_of
+from roofline.xla.graph import Graph, Node
+from roofline.xla.hlo import parse
+from roofline.xla.needs import Needs, needs_of
+
+
+def written(f: Callable[..., Any], *arguments: Any) -> str:
+    """Return the HLO of a function as JAX writes it."""
+    lowered = jax.jit(f).lower(*arguments)
+    return str(lowered.compiler_ir("hlo").as_hlo_module().to_string())
+
+
+def read(text: str) -> tuple[Graph, Known, Needs]:
+    graph = Graph(parse(text))
+    known = facts_of(graph)
+    return graph, known, needs_of(known)
+
+
+# --- hand-written programs: each product's cotangent, and its operands' zeros, are counted --------
+
+
+def ones(*shape: int) -> jax.Array:
+    return jnp.ones(shape)
+
+
+def attended(q: Any, k: Any, v: Any) -> Any:
+    scores = 0.1 * jnp.einsum("hd,htd->ht", q, k)
+    return jnp.einsum("ht,htd->hd", jnp.where(jnp.arange(64) < 8, jnp.exp(scores), 0.0), v)
+
+
+def by_example(x: Any, w: Any) -> Any:
+    y = jax.lax.conv_general_dilated(x, w, (1, 1), "VALID")
+    return y[jnp.arange(8), jnp.arange(8)]
+
+
+def banded(x: Any) -> Any:
+    near = jnp.abs(jnp.arange(32)[:, None] - jnp.arange(32)) < 3
+    return jnp.where(near, x @ x.T, 0.0)
+
+
+def last_output(x: Any, w: Any) -> Any:
+    return (x.reshape(32, 8) @ w).reshape(2, 16, 8)[:, -1]
+
+
+def last_turn(x: Any, w: Any) -> Any:
+    return jax.lax.scan(lambda c, row: (jnp.tanh(c + row), row[None] @ w), x[0], x)[1][-1]
+
+
+BY_HAND: dict[str, tuple[Callable[..., Any], tuple[Any, ...], float]] = {
+    # its needed share of multiply-adds, as a reader would say it
+    "one row of sixteen": (
+        lambda h, w: jax.nn.softmax(jnp.tanh(h) @ w)[:, -1],
+        (ones(2, 16, 8), ones(8, 32)),
+        1 / 16,
+    ),
+    "a row, after reshapes": (last_output, (ones(2, 16, 8), ones(8, 8)), 1 / 16),
+    "Kronecker product": (
+        lambda a, x: jnp.kron(a, jnp.eye(8)) @ x,
+        (ones(8, 8), ones(64, 4)),
+        1 / 8,
+    ),
+    "known mask": (attended, (ones(2, 4), ones(2, 64, 4), ones(2, 64, 4)), 1 / 8),
+    "diagonal": (lambda x: jnp.diag(x.T @ x), (ones(32, 16),), 1 / 16),
+    "trace": (lambda a, b: jnp.trace(a @ b), (ones(16, 16), ones(16, 16)), 1 / 16),
+    "triangle": (lambda x: jnp.tril(ones(32, 32)) @ x, (ones(32, 4),), 33 / 64),
+    "filter for each example": (by_example, (ones(8, 1, 12, 12), ones(8, 1, 5, 5)), 1 / 8),
+    "one-hot": (lambda i, w: jax.nn.one_hot(i, 64) @ w, (jnp.arange(16), ones(64, 8)), 1 / 64),
+    "nothing in vain": (
+        lambda x, a, b: jax.nn.silu(x @ a) @ b,
+        (ones(8, 8), ones(8, 16), ones(16, 8)),
+        1.0,
+    ),
+    "a third, split": (
+        lambda x, w: jnp.split(x @ w, 3, -1)[1] * 2,
+        (ones(8, 8), ones(8, 24)),
+        1 / 3,
+    ),
+    "two rows": (lambda x, a, b: ((x @ a) @ b)[:2], (ones(16, 8), ones(8, 8), ones(8, 8)), 1 / 8),
+    "overlapping slices": (
+        lambda x, a: (lambda y: y[:8].sum() + y[4:12].sum())(x @ a),
+        (ones(16, 8), ones(8, 8)),
+        3 / 4,
+    ),
+    "padding": (lambda x, a: jnp.pad(x, ((0, 24), (0, 0))) @ a, (ones(8, 8), ones(8, 8)), 1 / 4),
+    "one of each row": (
+        lambda x, w, i: jnp.take_along_axis(x @ w, i[:, None], 1),
+        (ones(8, 8), ones(8, 32), jnp.arange(8)),
+        1 / 32,
+    ),
+    "blocks": (
+        lambda a, x: jax.scipy.linalg.block_diag(*[a] * 8) @ x,
+        (ones(4, 4), ones(32, 4)),
+        1 / 8,
+    ),
+    "a factor of zeros": (
+        lambda x, w: (x @ w) * (jnp.arange(32) % 4 == 0),
+        (ones(8, 8), ones(8, 32)),
+        1 / 4,
+    ),
+    "band": (banded, (ones(32, 8),), (32 + 2 * 31 + 2 * 30) / 1024),
+    "causal": (
+        lambda q, k: jnp.where(jnp.tril(jnp.ones((32, 32), bool)), q @ k.T, 0.0),
+        (ones(32, 8), ones(32, 8)),
+        33 / 64,
+    ),
+    "the last of eight turns": (last_turn, (ones(8, 4), ones(4, 4)), 1 / 8),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_share_of_a_product(name: str) -> None:
+    f, arguments, share = BY_HAND[name]
+    graph, _, needs = read(written(f, *arguments))
+    products = [node for node in graph.nodes if node.op in ("dot", "convolution")]
+    assert min(needs.useful(node).share for node in products) == pytest.approx(share)
+
+
+PRODUCTS = ("dot_general", "conv_general_dilated")
+
+
+def run(jaxpr: Any, consts: Any, arguments: Any, added: Any, seen: list[Any]) -> list[Any]:
+    """Run a jaxpr; note the operands of its products, and add to their results."""
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
+    for equation in jaxpr.eqns:
+        given = [v.val if isinstance(v, Literal) else values[v] for v in equation.invars]
+        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
+        if equation.primitive.name in ("pjit", "jit", "closed_call", "custom_jvp_call"):
+            made = run(inner.jaxpr, inner.consts, given, added, seen)
+        else:
+            out = equation.primitive.bind(*given, **equation.params)
+            made = out if equation.primitive.multiple_results else [out]
+            if equation.primitive.name in PRODUCTS:
+                seen.append(given[:2])
+                made = [made[0] + added.get(len(seen) - 1, 0.0)]
+        values |= dict(zip(equation.outvars, made, strict=True))
+    return [v.val if isinstance(v, Literal) else values[v] for v in jaxpr.outvars]
+
+
+@pytest.mark.parametrize("name", [name for name in BY_HAND if "turns" not in name])
+def test_products_by_cotangents(name: str) -> None:
+    f, arguments, _ = BY_HAND[name]
+    draw = np.random.default_rng(0)
+    arguments = tuple(
+        jnp.asarray(draw.standard_normal(x.shape) + 2, x.dtype) if x.dtype == jnp.float32 else x
+        for x in arguments
+    )
+    graph, known, needs = read(written(f, *arguments))
+    products = [node for node in graph.nodes if node.op in ("dot", "convolution")]
+    jaxpr, operands = jax.make_jaxpr(f)(*arguments), list[Any]()
+    run(jaxpr.jaxpr, jaxpr.consts, arguments, {}, operands)
+    for number, node in enumerate(products):
+
+        def weighted(added: Any, number: int = number) -> Any:
+            out = run(jaxpr.jaxpr, jaxpr.consts, arguments, {number: added}, [])
+            weight = np.random.default_rng(1)
+            return sum(jnp.sum(o * weight.standard_normal(o.shape)) for o in out)
+
+        cotangent = jax.grad(weighted)(jnp.zeros(node.dims))
+        assert needs[node].share == pytest.approx(float((cotangent != 0).mean()))
+        for operand, value in zip(node.ops[:2], operands[number], strict=True):
+            assert known[operand].nonzero.share == pytest.approx(float((value != 0).mean()))
+
+
+# --- random programs ------------------------------------------------------------------------------
+
+
+def marks(graph: Graph) -> Iterator[tuple[int, Node]]:
+    """Yield the nodes of a program's values, and their numbers."""
+    for node in graph.nodes:
+        found = re.search(rf"{MARK}(\d+)/", node.op_name)
+        if node.op == "reduce-precision" and found:
+            yield int(found.group(1)), node
+
+
+def check(seed: int) -> int:
+    """Hold what is said of all values of a random program against what is counted."""
+    drawn = Program(seed)
+    arguments = drawn.arguments, drawn.places, drawn.flags
+    made, results = jax.eval_shape(drawn.values, *arguments)
+    weights = np.random.default_rng(seed)
+    by = [weights.standard_normal(result.shape) for result in results]
+
+    def weighted(added: Any) -> Any:
+        values, out = drawn.values(*arguments, added)
+        return sum((o * w).sum() for o, w in zip(out, by, strict=True)), values
+
+    zeros = [jnp.zeros(value.shape) for value in made]
+    (_, values), cotangents = jax.jit(jax.value_and_grad(weighted, has_aux=True))(zeros)
+    graph, known, needs = read(written(lambda *given: drawn.values(*given)[1], *arguments))
+    checked = 0
+    for number, node in marks(graph):
+        if node.size:
+            checked += 1
+            counted = [float((np.asarray(a[number]) != 0).mean()) for a in (cotangents, values)]
+            assert needs[node].share >= counted[0] - 1e-6, f"seed {seed}: {node} is needed"
+            assert known[node].nonzero.share >= counted[1] - 1e-6, f"seed {seed}: {node} is zero"
+    return checked
+
+
+def test_random_programs() -> None:
+    assert sum(map(check, range(6))) > 20
+
+
+@pytest.mark.weekly
+def test_more_random_programs() -> None:
+    assert sum(map(check, range(6, 200))) > 600
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def long(instructions: int) -> str:
+    """Return a program of many products, slices and sums, one after another."""
+    lines = ["  %v0 = f32[64,64]{1,0} parameter(0)"]
+    for n in range(1, instructions):
+        before = f"%v{n - 1}"
+        kinds = (
+            f"dot({before}, %v0), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+            f"reverse({before}), dimensions={{0}}",
+            f"add({before}, %v{n // 2})",
+            f"transpose({before}), dimensions={{1,0}}",
+        )
+        lines.append(f"  %v{n} = f32[64,64]{{1,0}} {kinds[n % len(kinds)]}")
+    lines.append(
+        f"  ROOT %r = f32[1,64]{{1,0}} slice(%v{instructions - 1}), slice={{[3:4], [0:64]}}"
+    )
+    return program("\n".join(lines))
+
+
+def seconds(instructions: int) -> float:
+    text = long(instructions)
+    started = time.process_time()
+    read(text)
+    return time.process_time() - started
+
+
+def test_time_is_proportional_to_the_program() -> None:
+    seconds(100)
+    few, many = seconds(1_000), seconds(10_000)
+    assert many < 25 * few
+    assert many < 20

@@ -1,0 +1,264 @@
+"""What a result needs: no repair beats it, and what isn't known is refused."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compiled_programs import spec
+from jax import lax
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from roofline import xla
+from roofline.xla.lower import Arguments, lower
+from roofline.xla.minimum import Needed, needed, needed_of
+from roofline_helpers import chips
+
+Function = Callable[..., Any]
+
+
+def need(f: Function, *arguments: Any, chip: str | None = None, turns: Any = None) -> Needed:
+    target = None if chip is None else chips.chip(chip)
+    return needed_of(lower(f, Arguments(arguments), {}, target), turns)
+
+
+def wide(*shape: int) -> jax.ShapeDtypeStruct:
+    return spec(*shape, dtype=jnp.float32)
+
+
+def ints(*shape: int) -> jax.ShapeDtypeStruct:
+    return spec(*shape, dtype=jnp.int32)
+
+
+# --- no repair beats it ---------------------------------------------------------------------------
+
+
+def scanned(loss: Function) -> Function:
+    def total(x: Any, rows: Any, z: Any) -> Any:
+        return lax.scan(lambda c, y: (loss(c, x, y, z), None), jnp.zeros_like(z), rows)[0].sum()
+
+    return jax.grad(total)
+
+
+def step(c: Any, x: Any, y: Any, z: Any) -> Any:
+    return c + x * jnp.sin(y + z)
+
+
+def filters_by_example(x: Any, w: Any) -> Any:
+    y = lax.conv_general_dilated(x, w, (1, 1), "VALID")
+    return y[jnp.arange(16), jnp.arange(16)]
+
+
+def filters_in_groups(x: Any, w: Any) -> Any:
+    one = lax.conv_general_dilated(
+        x.reshape(1, 16, 20, 20), w, (1, 1), "VALID", feature_group_count=16
+    )
+    return one[0]
+
+
+def rewritten(cache: Any, new: Any, at: Any) -> Any:
+    rows = jnp.arange(cache.shape[0])[:, None] == at
+    return jnp.where(rows, new, cache)
+
+
+def repeated_heads(q: Any, k: Any) -> Any:
+    return jnp.einsum("bhe,bshe->bhs", q, jnp.repeat(k, 4, 2))
+
+
+def shared_heads(q: Any, k: Any) -> Any:
+    grouped = q.reshape(4, 2, 4, 32)
+    return jnp.einsum("bgqe,bsge->bgqs", grouped, k).reshape(4, 8, 128)
+
+
+PAIRS: dict[str, tuple[Function, Function, tuple[Any, ...]]] = {
+    "one-hot": (
+        lambda t, i: jax.nn.one_hot(i, 512) @ t,
+        lambda t, i: t[i],
+        (wide(512, 64), ints(32)),
+    ),
+    "last row": (
+        lambda h, w: (jnp.tanh(h) @ w)[:, -1],
+        lambda h, w: jnp.tanh(h[:, -1]) @ w,
+        (wide(4, 64, 32), wide(32, 128)),
+    ),
+    "diagonal": (
+        lambda a, b: jnp.diagonal(a @ b),
+        lambda a, b: jnp.einsum("ij,ji->i", a, b),
+        (wide(64, 64), wide(64, 64)),
+    ),
+    "residuals": (
+        scanned(step),
+        scanned(jax.checkpoint(step)),
+        (wide(), wide(20), wide(64, 64)),
+    ),
+    "filters": (filters_by_example, filters_in_groups, (wide(16, 1, 20, 20), wide(16, 1, 5, 5))),
+    "repeated heads": (repeated_heads, shared_heads, (wide(4, 8, 32), wide(4, 128, 2, 32))),
+    "a row of a cache": (
+        rewritten,
+        lambda cache, new, at: lax.dynamic_update_slice(cache, new, (at, 0)),
+        (wide(256, 64), wide(1, 64), ints()),
+    ),
+    "computed twice": (
+        lambda x, w: jnp.tanh(x @ w) + jax.checkpoint(lambda x: jnp.sin(x @ w))(x),
+        lambda x, w: (lambda y: jnp.tanh(y) + jnp.sin(y))(x @ w),
+        (wide(64, 64), wide(64, 64)),
+    ),
+    "in each turn": (
+        lambda x, w: lax.fori_loop(0, 9, lambda i, c: c + jnp.tanh(x @ w), jnp.zeros((64, 64))),
+        lambda x, w: (lambda y: lax.fori_loop(0, 9, lambda i, c: c + y, jnp.zeros((64, 64))))(
+            jnp.tanh(x @ w)
+        ),
+        (wide(64, 64), wide(64, 64)),
+    ),
+    "real transform": (
+        lambda x: jnp.fft.fft(x.astype(jnp.complex64))[:, :33].real,
+        lambda x: jnp.fft.rfft(x).real,
+        (wide(32, 64),),
+    ),
+    "widened": (
+        lambda x, w: (x * np.float32(2)) @ w,
+        lambda x, w: (x * 2) @ w,
+        (spec(64, 64), spec(64, 64)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_no_repair_beats_it(name: str) -> None:
+    planted, repaired, arguments = PAIRS[name]
+    least, report = need(planted, *arguments), xla.analyze(repaired, *arguments)
+    assert not least.refused
+    assert 0 < least.bytes <= report.hbm_bytes
+    assert least.flops <= report.flops * 1.001
+
+
+@pytest.mark.parametrize("name", ["last row", "diagonal", "widened", "computed twice", "filters"])
+def test_the_repair_needs_as_much(name: str) -> None:
+    planted, repaired, arguments = PAIRS[name]
+    first, second = need(planted, *arguments), need(repaired, *arguments)
+    assert first.bytes == pytest.approx(second.bytes, rel=0.01)
+    assert first.flops == pytest.approx(second.flops, rel=0.01)
+
+
+def test_as_written_nothing_is_left_out() -> None:
+    def f(x: Any, up: Any, down: Any) -> Any:
+        return jax.nn.relu(x @ up) @ down
+
+    least = need(f, spec(512, 256), spec(256, 1024), spec(1024, 256))
+    assert least.matrix == {"bf16": 2 * 2 * 512 * 256 * 1024}
+    assert least.bytes == 2 * (2 * 512 * 256 + 2 * 256 * 1024)
+    assert least.vector == 512 * 1024
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
+def test_accidents_count_in_the_narrow_type() -> None:
+    x, w = spec(64, 64), spec(64, 64)
+    scale = np.sqrt(np.float32(64))
+
+    def widened(x: Any, w: Any) -> Any:
+        y = x * scale  # float32 from here on
+        return jnp.tanh(y @ w) @ w
+
+    def asked(x: Any, w: Any) -> Any:
+        y = x.astype(jnp.float32)
+        return jnp.tanh(y @ w.astype(jnp.float32)) @ w.astype(jnp.float32)
+
+    def summed(x: Any, w: Any) -> Any:
+        return jnp.einsum("ij,jk->ik", x, w, preferred_element_type=jnp.float32)
+
+    assert set(need(widened, x, w).matrix) == {"bf16"}
+    assert set(need(asked, x, w).matrix) == {"f32"}
+    assert set(need(summed, x, w).matrix) == {"bf16"}
+    assert need(summed, x, w).bytes == 2 * 2 * 64 * 64 + 4 * 64 * 64  # the sums are asked for
+    assert need(widened, x, w).bytes == 3 * 2 * 64 * 64
+
+
+# --- what isn't known -----------------------------------------------------------------------------
+
+
+def until(x: Any) -> Any:
+    return lax.while_loop(lambda c: jnp.sum(c * c) > 1.0, lambda c: c * 0.5, x)
+
+
+def test_refused_by_name() -> None:
+    least = need(until, wide(64))
+    assert "while" in least.refused
+    assert "turns=" in least.refused
+    assert f"{__name__}.py" in least.refused  # its line
+    assert least.seconds(chips.chip("v6e")) is None
+    assert not need(until, wide(64), turns={f"{__name__}.py:{_line()}": 7}).refused
+    inverse = need(jnp.linalg.inv, wide(64, 64))
+    assert "lapack" in inverse.refused
+
+
+def _line() -> int:
+    return until.__code__.co_firstlineno + 1
+
+
+def test_data_choose() -> None:
+    def heavy(x: Any) -> Any:
+        return jnp.tanh(x @ x) @ x
+
+    chosen = jax.vmap(lambda p, x: lax.cond(p, heavy, lambda x: x, x))
+    least = need(chosen, spec(8, dtype=jnp.bool_), wide(8, 16, 16))
+    assert least.flops < 3 * 8 * 16 * 16  # the heavy side has a hundred times as many
+    assert any("cheaper" in note for note in least.notes)
+    branch = need(
+        lambda p, x: lax.cond(p, heavy, lambda x: x, x), spec(dtype=jnp.bool_), wide(8, 8)
+    )
+    assert branch.flops < 100
+    assert any("conditional" in note for note in branch.notes)
+
+
+# --- several devices, and chips -------------------------------------------------------------------
+
+
+def sharded(*shape: int, axes: tuple[Any, ...]) -> jax.ShapeDtypeStruct:
+    mesh = AbstractMesh((4,), ("x",))
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, P(*axes)))
+
+
+@pytest.mark.skipif(xla.can_compile("v5e") is not None, reason="no TPU compiler here")
+def test_each_device_does_its_part() -> None:
+    def summed(x: Any, w: Any) -> Any:
+        mesh = AbstractMesh((4,), ("x",))
+        part = P(None, "x"), P("x", None)
+        body = jax.shard_map(
+            lambda a, b: lax.psum(a @ b, "x"), mesh=mesh, in_specs=part, out_specs=P()
+        )
+        return body(x, w)
+
+    x, w = sharded(256, 1024, axes=(None, "x")), sharded(1024, 512, axes=("x", None))
+    for f in (jnp.matmul, summed):
+        least = need(f, x, w, chip="v5e")
+        assert least.matrix == {"bf16": 2 * 256 * 1024 * 512 / 4}
+        assert least.bytes == 2 * (256 * 1024 + 1024 * 512 + 256 * 512) / 4
+
+
+def test_seconds_on_a_chip() -> None:
+    v6e = chips.chip("v6e")
+    least = need(jnp.matmul, spec(4096, 4096), spec(4096, 4096))
+    assert least.limit(v6e) == "matrix"
+    assert least.seconds(v6e) == 2 * 4096**3 / v6e.roofline("bf16").peak
+    few = need(jnp.matmul, spec(8, 4096), spec(4096, 4096))
+    assert few.limit(v6e) == "hbm"
+    assert few.seconds(v6e) == few.bytes / v6e.roofline("bf16").bandwidth
+
+
+def test_a_program_of_many_layers_takes_no_time() -> None:
+    def deep(x: Any, layers: Any) -> Any:
+        for w in layers:
+            x = jax.nn.gelu(x @ w)
+        return x
+
+    lowered = lower(deep, Arguments((spec(64, 64), [spec(64, 64)] * 200)), {})
+    text = lowered.written
+    started = time.process_time()
+    assert needed(text).matrix == {"bf16": 200 * 2 * 64**3}
+    assert time.process_time() - started < 10
