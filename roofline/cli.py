@@ -8,6 +8,7 @@
     roofline measure --out mine.json             this device's ceilings
     roofline chip v6e h200                       published figures, side by side
     roofline compare before.json after.json      what changed between two reports
+    roofline compare FOLDER FOLDER               what became slower, kernel by kernel
     roofline predict steps.toml                  seconds of training and decode steps in a file
     roofline serve llama-3-70b --chip h200 --chips 8 --concurrency 64 --inputs 1024 --outputs 1024
                                                  a service: does it fit, how fast for how many
@@ -150,9 +151,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", default="", metavar="TEXT", help="what has this in its name, and no other")
     add = command("chip", _chip, "published figures of chips, side by side")
     add("names", metavar="CHIP", nargs="*", help="v6e, h200, …; without, all names")
-    add = command("compare", _compare, "what changed between two reports")
-    add("before", metavar="BEFORE.json", help="of analyze --out, or a baseline")
-    add("after", metavar="AFTER.json")
+    add = command("compare", _compare, "what changed: two reports, explanations or profiles")
+    add("before", metavar="BEFORE", help="of analyze or explain --out, or the folder of a profile")
+    add("after", metavar="AFTER", help="the same of a later version")
     add = command("predict", _predict, "seconds of the training and decode steps in a file")
     add("file", metavar="FILE", help="TOML, as roofline.validation.predict says")
     add = command("serve", _serve, "what a service does with so many requests at once")
@@ -304,15 +305,43 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from roofline.xla.report import load_report
+    from roofline import diagnosis
+    from roofline_helpers.common.checks import BadValue
 
-    before, after = (load_report(path) for path in (options.before, options.after))
+    before, after = (_compared(path) for path in (options.before, options.after))
+    if type(before) is not type(after):
+        raise BadValue(
+            f"{options.before} and {options.after}: one tells what was compiled, the other what "
+            "ran. Two reports of analyze are compared, or two explanations or profiles"
+        )
+    if isinstance(before, diagnosis.Explanation):
+        upgrade = diagnosis.compare(before, after)
+        if options.json:
+            _json(options, upgrade.data())
+        else:
+            show(*upgrade.parts())
+        return int(bool(upgrade))
     difference = before.diff(after)
     if options.json:
         _json(options, {**asdict(difference), "same_compiler": difference.same_compiler})
     else:
         show(difference.describe())
     return int(bool(difference))
+
+
+def _compared(path: str) -> Any:
+    """Return the explanation or the report that a file or the folder of a profile holds."""
+    from roofline import diagnosis
+    from roofline.diagnosis.foreign import kind_of
+    from roofline.xla.report import load_report
+
+    where = Path(path)
+    kind = kind_of(where) if where.is_file() else None
+    if kind is not None and kind.called == "a record of explain":
+        return diagnosis.load_explanation(where)
+    if where.is_dir() or where.suffix == ".pb" or (kind and "this package" not in kind.called):
+        return diagnosis.explain(where)
+    return load_report(where)
 
 
 def _predict(options: argparse.Namespace) -> int:

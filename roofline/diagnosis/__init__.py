@@ -11,7 +11,8 @@ One file per topic: `explain` (the call), `runner` (runs with and without the pr
 `trace_steps` (the profiler's file), `program` (the compiled program as a graph), `rows` and
 `devices` (trace and program merged, under the `ceilings`), `modelled` (without a run), `findings`
 (causes), `doubts` (what speaks against a run), `explanation` (the result and its record), `ladder`
-(several versions of one job); `answer` says it in words, `display`, `page` and `pictures` show it.
+(several versions of one job), `upgrade` (what became slower), `foreign` (others' profiles);
+`answer` says it in words, `display`, `page` and `pictures` show it.
 """
 
 from __future__ import annotations
@@ -19,5 +20,6 @@ from __future__ import annotations
 from roofline.diagnosis.explain import explain
 from roofline.diagnosis.explanation import Explanation, load_explanation
 from roofline.diagnosis.trace import CannotProfile
+from roofline.diagnosis.upgrade import Upgrade, compare
 
-__all__ = ["explain", "Explanation", "load_explanation", "CannotProfile"]
+__all__ = ["explain", "Explanation", "load_explanation", "compare", "Upgrade", "CannotProfile"]

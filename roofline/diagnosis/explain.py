@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +45,16 @@ from roofline.xla.targets import (
     is_cpu_here,
 )
 from roofline_helpers import chips
-from roofline_helpers.common.checks import BadType, BadValue, flag, needed, shown, single, whole
+from roofline_helpers.common.checks import (
+    BadType,
+    BadValue,
+    UnknownName,
+    flag,
+    needed,
+    shown,
+    single,
+    whole,
+)
 from roofline_helpers.common.show import si
 from roofline_helpers.measured.record import Record
 from roofline_helpers.roofline import Roofline
@@ -351,8 +362,15 @@ class Task:
         known = None if chip is None else chips.chip(slice_of(chip)[0])
         if known is not None and known.kind != trace.platform:
             raise BadValue(f"the trace is of a {trace.platform.upper()}, and chip= is {known.name}")
+        name, maybe = _device_name(trace), [] if known is not None else _chips_of(trace)
         programs = programs_in(trace)
         trace, notes = prepared(trace, programs)
+        if maybe:
+            known, *others = maybe
+            name = name if name in known.device_kinds else known.name
+            listed = ", ".join(chip.key for chip in others)
+            if others:
+                notes.append(f"the trace's device may also be {listed}: chip= says so")
         hosts = len(list(trace.file.parent.glob("*.xplane.pb")))
         if hosts > 1 and folder.is_dir():
             notes.append(f"{trace.file.name} is one of {hosts} traces there: name another's file")
@@ -369,20 +387,51 @@ class Task:
             name=self.name or folder.name,
             arguments=(),
             platform=trace.platform,
-            device=_device_name(trace),
+            device=name,
             origin="trace",
             runs=runs,
             traced=runs,
             queue=queue,
             notes=tuple(notes),
         )
-        return self.of_run(run, trace, programs, known or _device_name(trace))
+        return self.of_run(run, trace, programs, known or name)
 
 
 def _device_name(trace: Trace) -> str:
     """Return the name of a trace's device."""
     named = (trace.facts.get(key) for key in ("gpu_device_name", "device_type_string"))
     return next(filter(None, named), trace.device)
+
+
+def _chips_of(trace: Trace) -> list[Chip]:
+    """Return the chips that a trace's device may be: one, if its name or its facts say which.
+
+    AMD's profiler writes no name: only the version of its instruction set, memory and clock.
+    """
+    name, facts = _device_name(trace), trace.facts
+    with contextlib.suppress(UnknownName):
+        return _by_facts([chips.chip(name), *chips.namesakes(name)], facts)
+    if facts.get("device_vendor") != "AMD":
+        return []
+    version = f"gfx{facts.get('compute_cap_major')}{facts.get('compute_cap_minor')}"
+    same = [chip for chip in chips.all_chips() if chip.architecture.startswith(version)]
+    same.sort(key=lambda chip: chip.architecture not in chip.aliases)
+    return _by_facts(same, facts)
+
+
+def _by_facts(fitting: list[Chip], facts: Mapping[str, str]) -> list[Chip]:
+    """Return those chips whose memory and clock are as stated; all if none is."""
+
+    def own(chip: Chip) -> dict[str, float]:
+        clock = chip.clock.value if chip.clock else math.inf
+        memory = chip.memory["hbm"].capacity.value / chip.devices
+        return {"memory_size": memory, "clock_rate": clock / 1e3}
+
+    for said in ("memory_size", "clock_rate"):
+        stated = float(facts.get(said, 0))
+        near = [chip for chip in fitting if abs(stated / own(chip)[said] - 1) < 0.03]
+        fitting = near or fitting
+    return fitting
 
 
 # --- From a run to its explanation ---------------------------------------------------------------

@@ -204,7 +204,7 @@ class Explanation:
         """Return the ms of a call by cause, here and in a later explanation of the changed program.
 
         A kernel's time counts towards the first finding that names it, else towards its kind. The
-        last row is the sum.
+        last row is the sum. `roofline.diagnosis.compare` tells it kernel by kernel, without noise.
 
         Examples
         --------

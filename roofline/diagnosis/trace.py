@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from roofline.diagnosis.foreign import JAX, contents, instead
 from roofline.diagnosis.program import Program
 from roofline.xla.hlo import COLLECTIVES
 from roofline.xla.lower import reason_of
@@ -163,10 +164,11 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         for event in thunks.ended():  # several devices share the host's plane
             devices.setdefault(f"/device:CPU:{event.line.partition('|')[0]}", []).append(event)
     if not devices:
-        raise CannotProfile(
-            f"{file}: the trace has no event of a device. Trace a program that runs, on a device "
-            "that JAX's profiler knows (CPU, NVIDIA GPU, TPU)"
+        why = instead(file) or (
+            "the trace has no event of a device. Trace a program that runs, on a device that JAX's "
+            "profiler knows (CPU, NVIDIA or AMD GPU, TPU)"
         )
+        raise CannotProfile(f"{file}: {why}")
     for events in devices.values():
         events.sort(key=lambda event: (event.start, -event.end))
     runs.sort(key=lambda run: run.start)
@@ -231,8 +233,8 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
         return where
     files = sorted(where.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
     if not files:
-        missing = "no such file or folder" if not where.exists() else "no *.xplane.pb in it"
-        raise CannotProfile(f"{where}: {missing}. jax.profiler.trace(FOLDER) writes one")
+        missing = contents(where) if where.exists() else f"no such file or folder. {JAX}"
+        raise CannotProfile(f"{where}: {missing}")
     return files[-1]
 
 
@@ -242,7 +244,8 @@ def _opened(file: Path) -> ProfileData:
     try:
         return ProfileData.from_file(str(file))
     except Exception as error:
-        raise CannotProfile(f"{file}: damaged or no trace: {reason_of(error)}") from None
+        why = instead(file) or f"damaged or no trace: {reason_of(error)}"
+        raise CannotProfile(f"{file}: {why}") from None
 
 
 def _stats(event: ProfileEvent | ProfilePlane) -> dict[str, Any]:

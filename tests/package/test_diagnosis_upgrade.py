@@ -1,0 +1,210 @@
+"""What became slower, kernel by kernel: real noise of an H200, planted changes, others' files."""
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jax.profiler import ProfileData
+
+from roofline import cli
+from roofline.diagnosis import CannotProfile, Explanation, compare, explain, ladder
+from roofline.diagnosis.ceilings import ceilings_of
+from roofline.diagnosis.rows import family_of, join
+from roofline.diagnosis.trace import Event, Trace, programs_in, read_trace
+from roofline.diagnosis.trace_steps import prepared
+
+
+def told(trace: Trace, runs: slice, change: Callable[[Event], Event] | None = None) -> Explanation:
+    """Return some runs of a trace as an explanation, each event changed."""
+    programs = programs_in(trace)
+    trace, _ = prepared(trace, programs)
+    events = [change(event) if change else event for event in trace.events]
+    trace = replace(trace, runs=trace.runs[runs], devices={trace.device: events})
+    rows, _ = join(trace, programs, ceilings_of("NVIDIA H200", ["bf16"]), 1)
+    seconds = tuple(run.seconds for run in trace.runs)
+    return Explanation("step", (), "gpu", "NVIDIA H200", "trace", runs=seconds, rows=rows)
+
+
+NAMES = ["cudnn", "logits", "loop", "scan", "step-scan", "step"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_halves_of_one_profile_are_the_same_but_for_noise(traces: Path, name: str) -> None:
+    """Here an H200 gets warm between the halves, and single runs differ by 9%."""
+    trace = read_trace(traces / f"h200-{name}.xplane.pb")
+    prepared_trace, _ = prepared(trace, programs_in(trace))
+    half = len(prepared_trace.runs) // 2
+    for first, second in ((slice(half), slice(half, None)), (slice(0, None, 2), slice(1, None, 2))):
+        upgrade = compare(told(trace, first), told(trace, second))
+        assert [pair for pair in upgrade.pairs if pair.verdict != "same"] == []
+        assert not upgrade
+
+
+def test_a_kernel_that_changes_is_found_by_its_line(traces: Path) -> None:
+    trace = read_trace(traces / "h200-step.xplane.pb")
+    before = told(trace, slice(None))
+    slow = max(before.kernels, key=lambda row: row.seconds)  # of all layers
+    layers = {row.name for row in before.rows if family_of(row) == family_of(slow)}
+
+    def changed(event: Event) -> Event:
+        end = event.start + 0.7 * event.seconds
+        return replace(event, end=end) if event.op in layers else event
+
+    after = told(trace, slice(None), changed)
+    for pair, verdict in ((compare(before, after), "faster"), (compare(after, before), "slower")):
+        [found] = [kernel for kernel in pair.pairs if kernel.verdict != "same"]
+        assert (found.line, found.verdict) == (slow.source, verdict)
+        times = found.after / found.before
+        assert times == pytest.approx(0.7 if verdict == "faster" else 1 / 0.7, rel=0.02)
+    table = compare(before, after).table()
+    assert table.loc["the call", "after ms"] == pytest.approx(1e3 * before.wall)
+
+
+def test_a_lower_clock_counts_to_no_kernel(traces: Path) -> None:
+    trace = read_trace(traces / "h200-step.xplane.pb")
+    before = told(trace, slice(None))
+    longer = dict.fromkeys(("seconds", "busy", "low", "high"), 1.2)
+    rows = [
+        replace(row, **{name: factor * getattr(row, name) for name, factor in longer.items()})
+        if row.kind == "kernel"
+        else row
+        for row in before.rows
+    ]
+    upgrade = compare(before, replace(before, rows=tuple(rows)))
+    assert upgrade.common == pytest.approx(1.2)
+    assert {pair.verdict for pair in upgrade.pairs} == {"same"}
+    assert any("nearly every kernel takes 1.200 times as long" in str(p) for p in upgrade.parts())
+
+
+def test_steps_of_a_ladder_are_told_apart() -> None:
+    steps = ladder.committed()["decode"].steps
+    first, later = steps[0].why, steps[3].why
+    assert first is not None
+    assert later is not None
+    upgrade = compare(later, first)
+    assert upgrade
+    assert upgrade.pairs[0].verdict in ("slower", "new")
+    assert sum(pair.after for pair in upgrade.pairs) == pytest.approx(first.covered)
+    assert sum(pair.before for pair in upgrade.pairs) == pytest.approx(later.covered)
+
+
+def test_the_command_compares_what_ran(
+    traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = ladder.committed()["decode"].steps
+    files = []
+    for step in (steps[0], steps[3]):
+        assert step.why is not None
+        files.append(str(step.why.save(tmp_path / f"{len(files)}.json")))
+    assert cli.main(["compare", *files]) == 1
+    assert "a call became" in capsys.readouterr().out
+    assert cli.main(["compare", files[0], files[0]]) == 0
+    capsys.readouterr()
+    profile = str(traces / "h200-scan.xplane.pb")
+    assert cli.main(["compare", profile, profile, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {kernel["verdict"] for kernel in data["kernels"]} == {"same"}
+    report = str(Path(cli.__file__).parent / "data/compiled/attention.v6e.json")
+    assert cli.main(["compare", report, files[0]]) == 2
+    assert "compared, or two explanations or profiles" in capsys.readouterr().err
+
+
+# --- what others wrote ----------------------------------------------------------------------------
+
+KINETO = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": [], "with_stack": 0}
+CHROME = {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": []}
+
+
+def database(table: str) -> Callable[[Path], Any]:
+    def write(file: Path) -> None:
+        with sqlite3.connect(file) as made:
+            made.execute(f"create table {table}(x int)")
+
+    return write
+
+
+def compressed(data: Any) -> bytes:
+    return gzip.compress(json.dumps(data).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("host.1.pt.trace.json", json.dumps(KINETO, indent=2).encode(), "PyTorch's profiler"),
+        ("trace.json.gz", compressed(KINETO), "PyTorch's profiler"),
+        ("trace.json.gz", compressed(CHROME), "Chrome or Perfetto trace.*xplane.pb"),
+        ("run.perfetto-trace", b"\n\x10" + b"a" * 16, "Chrome or Perfetto trace"),
+        ("report1.nsys-rep", b"\x01\x02", "Nsight Systems.*without Nsight"),
+        ("report1.sqlite", database("CUPTI_ACTIVITY_KIND_KERNEL"), "Nsight Systems"),
+        ("kernels.ncu-rep", b"NVR\0", "Nsight Compute"),
+        ("results.db", database("rocpd_kernelapi"), "AMD's tools"),
+        ("vm.kernel_stats.pb", b"\xff\xff", "XProf.*xplane.pb"),
+        ("memory.prof", compressed({}), "profile of memory"),
+        ("module_1.hlo", b"HloModule jit_f", "program's text.*roofline.analyze"),
+        ("why.json", b'{"schema": "roofline.explained/2"}', "record of explain.*compare"),
+    ],
+)
+def test_profiles_of_others_are_named_with_what_to_do(
+    tmp_path: Path, name: str, content: Any, said: str
+) -> None:
+    file = tmp_path / name
+    if callable(content):
+        content(file)
+    else:
+        file.write_bytes(content)
+    for path in (file, tmp_path):
+        with pytest.raises(CannotProfile, match=said):
+            explain(path)
+
+
+def test_a_wrong_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CannotProfile, match="it is empty"):
+        explain(tmp_path)
+    (tmp_path / "plugins/profile/2026_11_28").mkdir(parents=True)
+    with pytest.raises(CannotProfile, match=r"stop_trace\(\) was never called"):
+        explain(tmp_path)
+    (tmp_path / "model.py").write_text("x = 1", "utf-8")
+    with pytest.raises(CannotProfile, match=r"no \*.xplane.pb in it"):
+        explain(tmp_path)
+
+
+AMD = """planes { name: "/device:GPU:0"
+  event_metadata { key: 1 value { id: 1 name: "Cijk_Ailk_Bljk_BBS" } }
+  lines { name: "Stream #1(Kernel)"
+    events { metadata_id: 1 offset_ps: 0 duration_ps: 4000000 }
+    events { metadata_id: 1 offset_ps: 10000000 duration_ps: 4000000 }
+    events { metadata_id: 1 offset_ps: 20000000 duration_ps: 4000000 } }
+  %s }"""
+"""As XLA's collector for ROCm writes a plane: without the name of the device."""
+
+
+@pytest.mark.parametrize(
+    ("minor", "memory", "clock", "device"),
+    [
+        (4, 206141652992, 2100000, "AMD Instinct MI300X"),
+        (4, 274861129728, 2100000, "AMD Instinct MI325X"),
+        (5, 309220868096, 2200000, "AMD Instinct MI350X"),
+        (5, 309220868096, 2400000, "AMD Instinct MI355X"),
+        (0, 68702699520, 1700000, "AMD Instinct MI250X"),
+    ],
+)
+def test_a_gpu_of_amd_is_known_by_its_facts(
+    tmp_path: Path, minor: int, memory: int, clock: int, device: str
+) -> None:
+    facts = {"compute_cap_major": 9, "compute_cap_minor": minor, "memory_size": memory}
+    facts["clock_rate"] = clock
+    stats = 'stat_metadata { key: 9 value { id: 9 name: "device_vendor" } }\n'
+    stats += 'stats { metadata_id: 9 str_value: "AMD" }\n'
+    for number, (name, value) in enumerate(facts.items(), 1):
+        stats += f'stat_metadata {{ key: {number} value {{ id: {number} name: "{name}" }} }}\n'
+        stats += f"stats {{ metadata_id: {number} uint64_value: {value} }}\n"
+    file = tmp_path / "amd.xplane.pb"
+    file.write_bytes(ProfileData.text_proto_to_serialized_xspace(AMD % stats))
+    why = explain(file)
+    assert why.device == device
+    assert why.roofs.published["hbm"] > 0
