@@ -49,8 +49,8 @@ test: lint book ## run every check: lint, types, spelling, site, notebooks, test
 	@ROOFLINE_USE=record $(NBVAL)
 	@$(TESTS)
 
-quick: lint ## run lint and the package's quick tests: two to four minutes
-	@$(PYTEST) --dist loadscope -m "not slow and not weekly" tests/package
+quick: lint ## run lint, the reference's examples and the package's quick tests: two to four minutes
+	@$(PYTEST) --dist loadscope --doctest-modules -m "not slow and not weekly" roofline_helpers roofline tests/package
 
 thorough: export ROOFLINE_THOROUGH := 1
 thorough: lint ## run every check, all programs compiled anew
