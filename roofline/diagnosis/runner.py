@@ -289,7 +289,7 @@ def _donated(
     infos = jax.tree.leaves(compiled.args_info, is_leaf=lambda info: hasattr(info, "donated"))
     leaves = jax.tree.leaves((positional, dict(named)))
     donated = [n for n, info in enumerate(infos) if info.donated and n < len(leaves)]
-    results = results_of(compiled)
+    results = results_of(compiled) if donated else []  # an old JAX's pmap doesn't know its own
     pairs: dict[int, int] = {}
     for number, result in enumerate(results):
         for leaf in donated:

@@ -429,6 +429,8 @@ def _unused_donations(lowered: Lowered) -> list[str]:
     import jax
 
     infos = jax.tree.leaves(lowered.stage.args_info, is_leaf=lambda info: hasattr(info, "donated"))
+    if not any(info.donated for info in infos):
+        return []
     left = Counter((tuple(info.shape), info.dtype) for info in results_of(lowered.stage))
     notes = []
     for number, info in enumerate(infos):

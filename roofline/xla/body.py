@@ -304,7 +304,8 @@ class Body:
         (jaxpr, _), name = next(inside(equation)), equation.primitive.name
         # a call with its own memory (run_scoped) has its inputs as constants
         inputs = jaxpr.constvars if name == "run_scoped" else jaxpr.invars
-        times = weight * equation.params["mesh"].size if name == "shard_map" else weight
+        mapped = equation.params["mesh"].size if name == "shard_map" else 1
+        times = weight * equation.params.get("global_axis_size", mapped)  # of an old JAX's pmap
         results = self._enter(inputs, jaxpr, equation.invars, values, times)
         known |= {v: r for v, r in zip(equation.outvars, results, strict=False) if r is not None}
 

@@ -234,9 +234,16 @@ class Lowered:
     @functools.cached_property
     def partitions(self) -> int:
         """Devices that it is spread over."""
+        return self._stated("num_partitions") * self.replicas
+
+    @property
+    def replicas(self) -> int:
+        """Copies of it that run together: what `jax.pmap` made before JAX 0.8."""
+        return self._stated("num_replicas")
+
+    def _stated(self, name: str) -> int:
         stated = self.module.operation.attributes
-        names = ("mhlo.num_partitions", "mhlo.num_replicas")
-        return math.prod(int(stated[name].value) for name in names if name in stated)
+        return int(stated[f"mhlo.{name}"].value) if f"mhlo.{name}" in stated else 1
 
     @functools.cached_property
     def mesh(self) -> dict[str, int]:
@@ -429,6 +436,11 @@ def _lower_ahead(
         if lowered.partitions == 1 < math.prod(lowered.mesh.values()):
             # only a shard_map over an abstract mesh has the number of devices
             lowered = _lowered(fn, arguments.replicated(lowered.mesh), jit, *target)
+    if lowered.replicas > 1:
+        raise BadValue(
+            f"{name} is a jax.pmap, which this JAX can't compile for chips that aren't here: use "
+            "jax.shard_map over a mesh"
+        )
     layout = layout_for(chip, lowered.partitions, topology)
     sizes = tuple(lowered.mesh.values()) or (lowered.partitions,)
     return replace(lowered, topology=layout, devices=tuple(mesh_devices(chip, layout, sizes)))
