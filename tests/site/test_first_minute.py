@@ -62,7 +62,7 @@ PIPS = (
     "pip wheel --wheel-dir wheels '.[all]'",
     "pip install --no-index --find-links wheels 'roofline_helpers[all]'",
 )
-GPU = "pip install 'jax[cuda13]'"
+GPU = "pip install '.[cuda13,plots]'"
 
 
 @pytest.mark.parametrize("address", ["", f"https://github.com/{SLUG}"])
