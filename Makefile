@@ -104,8 +104,9 @@ links: $(READY) ## ask whether the outside addresses that the site links to are 
 repository: $(READY) ## write the repository's address everywhere: URL=https://github.com/OWNER/NAME
 	@$(PY) -m tools.repository $(if $(filter --unset,$(URL)),--unset,"$(URL)") $(if $(REF),--ref "$(REF)")
 
-lock: $(READY) ## pin requirements.in anew into requirements.txt (needs uv)
+lock: $(READY) ## pin requirements.in anew into requirements.txt, with hashes (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url \
+	    --generate-hashes --no-strip-extras \
 	    --custom-compile-command "make lock" --upgrade requirements.in -o requirements.txt
 
 clean: ## remove the site, the environment and caches

@@ -48,7 +48,7 @@ def pytest_collectstart(collector: Any) -> None:
 
 
 VERSION = importlib.metadata.version("matplotlib")
-DRAWS_ALIKE = f"\nmatplotlib=={VERSION}\n" in (books.ROOT / "requirements.txt").read_text("utf-8")
+DRAWS_ALIKE = f"\nmatplotlib=={VERSION} " in (books.ROOT / "requirements.txt").read_text("utf-8")
 """Whether Matplotlib is the locked version: another one draws each letter a little differently."""
 
 OTHER = {"RecordUsed", "RecordDiffers"}
