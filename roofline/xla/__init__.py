@@ -40,9 +40,9 @@ Scalars (loop counters, predicates, indices of one slice) are left out. These ar
 Files, in the order of the work: `lower`, `targets` and `compiler` (from a function to a program's
 text; JAX gives access to no shapes and attributes of it), `hlo` and `metadata` (the text as data,
 lines of the reader's code), `flops`, `traffic`, `loops`, `collectives`, `pallas` and `body` (the
-counts), `ledger` (a walk over a program), `roles` (kernels in words) and
-`buffers` (what fills memory), `kernel` (its roofline,
-groups, waits), `expected`, `report`, `changes`, `display`; `analysis` is all of it, or a record.
+counts), `ledger` (a walk over a program), `roles` (kernels in words) and `buffers` (what fills
+memory), `kernel` (its roofline, groups, waits), `expected`, `causes` (what a finding is), `report`,
+`changes`, `display`; `analysis` is all of it, or a record.
 
 Beside it a program is read as a `graph` of values, with two walks over it: `facts` (what is known
 of each before it runs: zeros, masks, counters, types) and `needs` (which part of each any result

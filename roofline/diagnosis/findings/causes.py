@@ -1,132 +1,26 @@
-"""Causes, findings and claims; the list of causes is in the detectors' files."""
+"""Claims of detectors, and the case that they look at; causes are in the detectors' files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import KERNEL, TimedRow
+from roofline.xla.causes import CAUSES as CAUSES
+from roofline.xla.causes import Cause as Cause
+from roofline.xla.causes import Check as Check
+from roofline.xla.causes import Finding as Finding
 from roofline.xla.flops import is_product
 from roofline.xla.hlo import Site
-from roofline_helpers.common.show import Fields
-
-CAUSES: dict[str, Cause] = {}
-"""The closed list, by key: each cause is in the file of its detector, and enters itself here."""
-
 
 OVERSTATED = 2.5
 """Cycles of so many times a kernel's roof mean that it is slow: copies that were published take 2.3
 times as many as they last (`xla.expected.worth_of_cycles`, at a v7x's clock)."""
-
-
-class Check(NamedTuple):
-    """The gains of pairs of programs, with a cause and without: shares of the claimed seconds.
-
-    Examples
-    --------
-    >>> Check(0.83, 2.03, "6 pairs of programs timed on an H200").high
-    2.03
-    """
-
-    low: float
-    high: float
-    how: str
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One member of the closed list.
-
-    Parameters
-    ----------
-    key : str
-        Its short name.
-    title : str
-        What is wrong, in a few words.
-    advice : str
-        What to try.
-    chapter : str
-        The page that teaches it, by its address in the book.
-    checked : mapping of str to Check
-        Measured gains from removing it, by platform ("cpu", "gpu", "tpu"); empty without any.
-    named : bool
-        Whether it explains a loss; a fallback only says how near the longest kernel is to its roof.
-
-    Examples
-    --------
-    >>> CAUSES["host"].title
-    'the device waits for the host'
-    """
-
-    key: str
-    title: str
-    advice: str
-    chapter: str
-    checked: Mapping[str, Check] = field(default_factory=dict)
-    named: bool = True
-
-    def __post_init__(self) -> None:
-        CAUSES[self.key] = self
-
-
-@dataclass(frozen=True, repr=False)
-class Finding(Fields):
-    """One cause of lost time in one call.
-
-    Parameters
-    ----------
-    cause : str
-        Its key in the closed list; `title` says what is wrong, `advice` what to try.
-    seconds : float
-        Estimated loss in one call. The gain to expect is `saves`.
-    kernels : tuple of str
-        The kernels that show it.
-    evidence : str
-        The observation behind it: bytes, launches, shapes.
-    source : str
-        The line of the reader's code; empty where nothing says it.
-    share : float
-        Share of the call that its kernels, or the waiting, take: between 0 and 1.
-    saves : (float, float) or None
-        Least and most seconds that removing it saved in pairs of programs, if any were measured.
-    checked : str
-        Which programs these were.
-
-    Examples
-    --------
-    >>> finding = Finding("host", 1e-3, ("fusion",), "calls differ by 40%")
-    >>> finding.title
-    'the device waits for the host'
-    """
-
-    cause: str
-    seconds: float
-    kernels: tuple[str, ...]
-    evidence: str
-    source: str = ""
-    share: float = 0.0
-    saves: tuple[float, float] | None = None
-    checked: str = ""
-
-    @property
-    def named(self) -> bool:
-        """False for the fallback that only reports the distance from the roof."""
-        return CAUSES[self.cause].named
-
-    @property
-    def title(self) -> str:
-        """What is wrong, in a few words."""
-        return CAUSES[self.cause].title
-
-    @property
-    def advice(self) -> str:
-        """The change to try."""
-        return CAUSES[self.cause].advice
 
 
 @dataclass(frozen=True)
