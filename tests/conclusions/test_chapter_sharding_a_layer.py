@@ -7,7 +7,6 @@ import pytest
 from conclusions import kept
 
 import roofline
-from roofline import validation
 
 
 def waits(report: Any, axes: tuple[str, ...] = ()) -> float:
@@ -82,11 +81,3 @@ def test_fsdp_over_hosts_needs_hardly_more_tokens_than_inside_one() -> None:
         roofline.training.least_tokens(hosts, over) for over in (hosts.fast, hosts.axes)
     )
     assert inside < across < 1.2 * inside < roofline.training.least_tokens(hosts, hosts["nic"])
-
-
-def test_more_than_half_of_fsdp_s_exchanges_stayed_exposed() -> None:
-    """Sharding: on four H200s, of the time that the exchanges take alone."""
-    rows = validation.layers().query("devices == 4 and layer == 'MLP' and way == 'FSDP'")
-    ms = rows.pivot(index="tokens", columns="variant", values="measured ms")
-    exposed = (ms[""] - ms["arithmetic alone"]) / ms["exchanges alone"]
-    assert exposed.min() > 0.5

@@ -5,13 +5,10 @@ import numpy as np
 import pytest
 from docutils import nodes
 
-import chapters
 import figures
 import mathml
 import outputs
-import roofline_helpers as rh
 import table_widths
-from tools import books
 
 
 def test_white_becomes_the_dark_ground_and_black_its_ink() -> None:
@@ -64,19 +61,6 @@ def test_columns_of_numbers_are_found() -> None:
     assert made.count("number") == 6
     assert "border" not in made
     assert "style" not in made
-
-
-def test_every_chapter_says_how_long_it_takes_and_descriptions_fit_a_search_result() -> None:
-    import tomllib
-
-    about = tomllib.loads((books.ROOT / "book/pages.toml").read_text("utf-8"))
-    for row in chapters.readings(books.ROOT):
-        assert row["minutes"], row["page"]
-    assert set(about) <= set(books.pages())
-    for page, told in about.items():
-        assert 50 <= len(told["description"]) <= 160, page
-    matmuls = f"{round(len(rh.measured.table('matmul')), -3):,} measured matmuls"
-    assert all(matmuls in text for text in about["notebooks/measured-kernels"].values())
 
 
 @pytest.mark.parametrize(
