@@ -12,6 +12,8 @@
     roofline predict steps.toml                  seconds of training and decode steps in a file
     roofline serve llama-3-70b --chip h200 --chips 8 --concurrency 64 --inputs 1024 --outputs 1024
                                                  a service: does it fit, how fast for how many
+    roofline mfu llama-3-8b --chip "NVIDIA H100 80GB HBM3" --tokens-per-second 12000 --seq 8192
+                                                 what a training run uses of its chips
     roofline doctor                              what this machine can do, and what to install
 
 It exits with 0; with 1 where something can't be done or, of `compare`, where something changed;
@@ -182,6 +184,14 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("weights", "experts", "projections", "cache", "activations"):
         add(f"--{name}", metavar="TYPE", help=f"data type of {name}")
     add("--for", dest="target", metavar="TEXT", help='"200 requests/s, time per token 20 ms"')
+    add = command("mfu", _mfu, "what a training run uses of its chips, and whether that is usual")
+    add("model", metavar="MODEL", help="a model's name, or a config.json")
+    add("--chip", required=True, help="as JAX, PyTorch or nvidia-smi print it, or h200, v5e, …")
+    add("--tokens-per-second", type=float, required=True, metavar="N", help="of all --chips")
+    add("--chips", type=int, default=1, metavar="N", help="that train together")
+    add("--seq", type=int, metavar="N", help="tokens of a sequence")
+    add("--dtype", metavar="TYPE", help="of the matmuls: bf16, fp8, …")
+    add("--recompute", default="none", metavar="WHAT", help="none, attention or full")
     command("doctor", _doctor, "what this machine can do, and what to install")
     return parser
 
@@ -382,6 +392,18 @@ def _serve(options: argparse.Namespace) -> int:
     else:
         show(*answer.parts())
     return 0 if answer.loads else 1
+
+
+def _mfu(options: argparse.Namespace) -> int:
+    from roofline import validation
+
+    names = ("model", "chip", "tokens_per_second", "chips", "seq", "dtype", "recompute")
+    run = validation.mfu(**{name: getattr(options, name) for name in names})
+    if options.json:
+        _json(options, run.data())
+    else:
+        show(*run.parts())
+    return int(not run.possible)
 
 
 # --- this machine ---------------------------------------------------------------------------------

@@ -521,13 +521,19 @@ def _memory_rate(topology: Topology) -> float:
 
 def _product_flops(setting: TrainingSetting) -> dict[str, float]:
     """Return the FLOPs of one forward pass by matmul, of all layers and tokens."""
-    model, tokens = setting.model, setting.tokens
+    return {
+        **weight_flops(setting.model, setting.tokens),
+        "attention": setting.batch * setting.model.attention_flops(setting.seq),
+    }
+
+
+def weight_flops(model: Decoder, tokens: int) -> dict[str, float]:
+    """Return the FLOPs of one forward pass by matmul with weights, of all layers."""
     output = model.mixers(lambda mixer: mixer.output)
     ups = (2 if model.gated else 1) / (3 if model.gated else 2)
     feed_forward = model.active_matrices - model.mixing
     return {
         "qkv": 2 * tokens * (model.mixing - output),
-        "attention": setting.batch * model.attention_flops(setting.seq),
         "output": 2 * tokens * output,
         "up": 2 * tokens * feed_forward * ups,
         "down": 2 * tokens * feed_forward * (1 - ups),
