@@ -105,6 +105,7 @@ def is_part(node: nodes.Node, part: str) -> bool:
 def gather_folds(document: nodes.document) -> None:
     """Leave no fold alone: code that shows nothing goes to what it prepares.
 
+    A fold that holds what its cell has made, as evidence does, shows something and stays.
     That is the next fold, or what is below the next question. The first cell, which imports, waits
     for the first fold. Code that open code follows stays where it is. The code of a question and of
     what is below it is below both: a question comes first.
@@ -121,7 +122,7 @@ def gather_folds(document: nodes.document) -> None:
             cell.remove(fold)
             cell.append(fold)
         following = cells[at + 1] if at + 1 < len(cells) else None
-        if following is None or any(is_part(one, "cell_code_output") for one in cell):
+        if following is None or any(is_part(one, "cell_code_output") for one in cell.findall()):
             continue
         if all(is_part(one, "cell_code_output") for one in following):
             following.append(fold)

@@ -126,3 +126,13 @@ def test_no_fold_stands_alone_but_above_open_code() -> None:
         ["uses helper"],
     ]
     assert "prose" in page.astext()
+
+
+def test_a_fold_with_what_its_cell_has_made_stays() -> None:
+    page = docutils.utils.new_document("a page")
+    evidence = cell("evidence", "table")
+    evidence = nodes.container("", outputs.HideCodeCellNode("", *evidence), nb_element="cell_code")
+    page += [evidence, nodes.paragraph("", "prose"), cell("figure", "picture")]
+    outputs.gather_folds(page)
+    left = [top.astext() for top in page if isinstance(top, nodes.container)]
+    assert left == ["evidence\n\ntable", "figure\n\npicture"]
