@@ -1,5 +1,11 @@
 """Conclusions of the chapter anatomy: each test would refute one."""
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import roofline
 import roofline_helpers as rh
 
 
@@ -26,3 +32,13 @@ def test_only_on_v4_is_a_fused_layernorm_with_gelu_limited_by_the_vector_unit() 
     )
     limits = {c: rh.chip(c).roofline("bf16").limit(fused) for c in ("v4", "v5p", "v5e", "h100")}
     assert limits == {"v4": "vector", "v5p": "hbm", "v5e": "hbm", "h100": "hbm"}
+
+
+def test_a_loop_reads_its_weights_from_hbm_in_every_turn() -> None:
+    def turns(x: Any, w: Any) -> Any:
+        return jax.lax.scan(lambda x, _: (x @ w, None), x, None, length=100)[0]
+
+    shapes = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((64, 4096), (4096, 4096))]
+    report = roofline.analyze(turns, *shapes, chip="v5e")
+    weights = 2 * 4096**2
+    assert 100 * weights <= report.hbm_bytes < 101 * weights

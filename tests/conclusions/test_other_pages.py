@@ -3,8 +3,11 @@
 import re
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 from conclusions import outputs, path, prose
+from jax._src.ad_checkpoint import saved_residuals
 
 import roofline
 import roofline_helpers as rh
@@ -54,3 +57,19 @@ def test_the_self_test_s_answers_hold_on_the_chips_of_the_table() -> None:
     least = rh.chip("h100").roofline("bf16").time(rh.work.matmul(4096, 4096, 4096, "bf16"))
     assert 0.2 < 1 - least / took < 0.25
     assert took < 1.05 * known.quantile(0.5)
+
+
+def test_saving_all_products_saves_the_scores_of_attention_by_einsum() -> None:
+    def attention(w: Any, x: Any) -> Any:
+        q = (x @ w).reshape(2, 64, 4, 16)
+        scores = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, q))
+        return jnp.einsum("bhqk,bkhd->bqhd", scores, q).sum()
+
+    def kept(policy: str) -> set[tuple[int, ...]]:
+        layer = jax.checkpoint(attention, policy=getattr(jax.checkpoint_policies, policy))
+        saved = saved_residuals(layer, jnp.ones((64, 64)), jnp.ones((2, 64, 64)))
+        return {shape.shape for shape, _ in saved}
+
+    scores = (2, 4, 64, 64)
+    assert scores in kept("dots_saveable")
+    assert scores not in kept("dots_with_no_batch_dims_saveable")
