@@ -26,6 +26,7 @@ SHOWN = 10
 
 _SAME = frozenset("bitcast tuple while opt-barrier optimization-barrier add-dependency".split())
 _VIEWS = _SAME | frozenset("parameter get-tuple-element conditional call".split())
+_COPIED = hlo.VIEWS | {"get-tuple-element", "copy-done"}
 _OVER = hlo.ARITHMETIC | hlo.TRANSCENDENTAL | hlo.UPDATES | {"all-reduce"}
 
 Value = tuple[str, str, int]
@@ -216,7 +217,7 @@ class _Lives:
             if not views and not opcode.endswith("-done"):
                 site = Site(self.program, self.program.computations[where], instruction)
                 role, source, _ = role_of(site, hlo.SPACES[self.platform])
-                while source is None and instruction.operands:  # of what is copied
+                while source is None and instruction.base in _COPIED and instruction.operands:
                     instruction = site.where.by_name[instruction.operands[0]]
                     source = source_of(instruction.metadata, self.program.frames)
                 moves = role.startswith(("copy", "broadcast"))

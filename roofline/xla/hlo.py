@@ -154,9 +154,11 @@ class Shape:
     @property
     def leaves(self) -> tuple[Shape, ...]:
         """The arrays in it."""
-        if self.parts is None:
-            return (self,)
-        return tuple(leaf for part in self.parts for leaf in part.leaves)
+        return (self,) if self.parts is None else self._in_parts
+
+    @cached_property
+    def _in_parts(self) -> tuple[Shape, ...]:
+        return tuple(leaf for part in self.parts or () for leaf in part.leaves)
 
     @property
     def elements(self) -> int:

@@ -289,7 +289,7 @@ class Report:
         """The seconds to expect of each kernel, good and usual."""
         return tuple(expected_of(kernel, self.floor or 0.0) for kernel in self.kernels)
 
-    @property
+    @functools.cached_property
     def floor(self) -> float | None:
         """Least seconds of a launch, measured or assumed."""
         return None if self.chip is None else floor_of(self.chip)

@@ -49,7 +49,8 @@ def origins(program: Program, kernel: str, where: Computation, name: str) -> Ite
             inner = program.module.called(instruction, "calls")[0]
             maker = instruction.name if where is top else maker
             outer.append((instruction.name, where))
-            name, where = inner.results[element], inner
+            results = inner.results  # of a reduction of several arrays one, with all of them
+            name, where = results[min(element, len(results) - 1)], inner
             continue
         if where is top:
             maker = instruction.name

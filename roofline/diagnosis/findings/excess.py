@@ -57,15 +57,19 @@ def _feeders(program: Program, kernel: str, part: Site, operand: str) -> Feeders
 
 def _varies(part: Site, operand: str) -> set[int]:
     """Return the axes of an operand along which its values may differ, as its fusion shows."""
-    instruction = part.where.by_name[operand]
-    if instruction.opcode == "broadcast":
-        wide = part.where.by_name[instruction.operands[0]].shape.elements > 1
-        return set(instruction.numbers("dimensions")) if wide else set()
-    if instruction.opcode == "constant":
-        return set()
-    if instruction.opcode not in ARITHMETIC | {"convert", "copy"}:
-        return set(range(len(instruction.shape.dims)))
-    return set().union(*(_varies(part, operand) for operand in instruction.operands))
+    axes: set[int] = set()
+    todo, seen = [operand], {operand}
+    while todo:
+        instruction = part.where.by_name[todo.pop()]
+        if instruction.opcode == "broadcast":
+            wide = part.where.by_name[instruction.operands[0]].shape.elements > 1
+            axes |= set(instruction.numbers("dimensions")) if wide else set()
+        elif instruction.opcode in ARITHMETIC | {"convert", "copy"}:
+            todo += [name for name in instruction.operands if name not in seen]
+            seen.update(instruction.operands)
+        elif instruction.opcode != "constant":
+            axes |= set(range(len(instruction.shape.dims)))
+    return axes
 
 
 # --- branches -------------------------------------------------------------------------------------
