@@ -125,6 +125,8 @@ def answer(why: Explanation) -> list[str]:
     """
     if why.withheld:
         return [f"No diagnosis: {why.withheld}."]
+    if not why.rows and why.origin == "modelled":
+        return ["Nothing ran, and this program runs no kernel, so nothing bounds it."]
     if not why.rows:
         return ["No kernel of this call is known, so neither is what bounds it."]
     if open_ended(why):

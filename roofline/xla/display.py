@@ -80,6 +80,8 @@ def answer(report: Report) -> str:
     if len(report.bounds) > 1:
         either = " or ".join(report.bounds)
         return f"What bounds this program depends, {either}, for {_why_bound_depends(report)}."
+    if not any(kernel.busiest.launches for kernel in report.kernels):
+        return "This program runs no kernel, so nothing bounds it."
     if report.bound is None:
         host = f"{si(report.host_bytes, 'B')} cross the link to the host, whose rate isn't known"
         reason = (host if report.host_bytes else report.at_least) or (
@@ -120,7 +122,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     known = [end.intensity for end in report.ends]
     numbers = " to ".join(significant(each) for each in sorted(filter(None, known)))
     intensity = "unknown" if None in known else f"{more}{numbers or 0} FLOP/byte"
-    said = [si(report.xla["flops"], "FLOP")] if "flops" in report.xla else []
+    said = [si(report.xla_flops, "FLOP")] if report.xla_flops is not None else []
     said += [f"{si(report.xla_bytes, 'B')} accessed"] if report.xla_bytes is not None else []
     return [
         *_counts(report),

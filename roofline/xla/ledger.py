@@ -119,6 +119,11 @@ class Row(Fields):
         return self.written.get("hbm", 0)
 
     @property
+    def is_scalar(self) -> bool:
+        """Whether it only computes single numbers."""
+        return not (self.read or self.written or self.collective)
+
+    @property
     def host_bytes(self) -> int:
         """Bytes to and from the host in one launch – over its link, whose rate isn't known."""
         return self.read.get(HOST, 0) + self.written.get(HOST, 0)
@@ -233,6 +238,8 @@ def kernels(
     # JAX's names of the arguments: "params['up']"
     names = [p.op_name.replace("\\'", "'") or None for p in program.entry.parameters]
     walk.enter(program.entry, 1, names)
+    if not walk.rows:
+        walk.single_numbers(program.entry, 1)
     unused = sorted(stated.keys() - walk.used)
     if unused:
         loops = ", ".join(walk.untold) or "none"
@@ -412,13 +419,31 @@ class _Walk:
         elif trips != 1:
             self.notes.append(f"loop {loop.name}: its body counts {trips} times")
         (condition,), (body,) = (self.program.called(loop, part) for part in ("condition", "body"))
+        rows = len(self.rows)
         state = same_in_all(carried(self.program, loop, start))
         self.enter(condition, times * (trips + 1), [state])
         inside = turns * trips if self.loop == before else 0
         if 0 < inside <= MOST_TURNS:
             state = in_each_turn(self.program, loop, start, trips, turns)
         self.enter(body, times * trips, [state], inside if 0 < inside <= MOST_TURNS else 1)
+        if len(self.rows) == rows:
+            self.single_numbers(body, times * trips)
         self.loop = before
+
+    def single_numbers(self, where: Computation, times: int) -> None:
+        """Add one row for a computation that has no kernels: the work on single numbers in it.
+
+        Beside kernels it costs next to nothing. Its name is that of the dearest operation.
+        """
+        sites = [Site(self.program, where, each) for each in where.instructions]
+        work = [
+            (site, flops_of(site)) for site in sites if site.instruction.base not in _CONTAINERS
+        ]
+        work = [(site, flops) for site, flops in work if flops.vector or flops.unknown]
+        if work:
+            dearest = max(work, key=lambda pair: (pair[1].transcendentals, pair[1].vector))[0]
+            flops = sum((flops for _, flops in work), Flops())
+            self.rows.append(replace(self._row(dearest, times, ()), flops=flops))
 
     def _stated_trips(self, loop: Instruction) -> tuple[int, str]:
         """Return the trip count that the reader stated for a loop; else 1 and the loop's name."""
@@ -594,6 +619,7 @@ def _is_scalar(site: Site) -> bool:
     return all(s.is_scalar for s in shapes) and "custom-call" not in site.instruction.opcode
 
 
+_CONTAINERS = frozenset({"while", "conditional", "call", "async"})
 _UNLISTED = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-element"})
 
 

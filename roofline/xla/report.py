@@ -274,6 +274,9 @@ class Report:
         bound, most = self.time_at_roof or 0.0, self.time_at_most or 0.0
         if len(self.ends) > 1:
             most = max(end.expected.high for end in self.ends if end.expected is not None)
+        if any(kernel.work.is_scalar and kernel.flops for kernel in self.kernels):
+            why = "the floor of launches; single numbers, one after another, may take any time"
+            return Expected(good, bound, math.inf, why)
         if self.cycle_seconds is None:
             return Expected(good, good, max(usual, most), "reached ceilings")
         least, largest, why = worth_of_cycles()
@@ -355,16 +358,25 @@ class Report:
 
     # -- XLA's own numbers -----------------------------------------------------------------------
 
+    def _by_xla(self, name: str) -> float | None:
+        """Return a total of `cost_analysis`, which writes −1 or −2 for what it doesn't know."""
+        total = self.xla.get(name)
+        return total if total is not None and total >= 0 else None
+
+    @property
+    def xla_flops(self) -> float | None:
+        """The "flops" of `cost_analysis`; None if missing, or unknown to it."""
+        return self._by_xla("flops")
+
     @property
     def xla_bytes(self) -> float | None:
-        """The "bytes accessed" of `cost_analysis`, in all memories."""
-        return self.xla.get("bytes accessed")
+        """The "bytes accessed" of `cost_analysis`, in all memories; None as of `xla_flops`."""
+        return self._by_xla("bytes accessed")
 
     @property
     def xla_seconds(self) -> float | None:
-        """The "optimal_seconds" of `cost_analysis`; None if missing, or negative."""
-        optimal = self.xla.get("optimal_seconds")
-        return optimal if optimal is not None and optimal >= 0 else None
+        """The "optimal_seconds" of `cost_analysis`; None as of `xla_flops`."""
+        return self._by_xla("optimal_seconds")
 
     def groups(self, by: str = "scope") -> dict[str, list[CompiledKernel]]:
         """Return its kernels in groups, the longest first.

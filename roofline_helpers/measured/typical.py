@@ -114,9 +114,14 @@ class Typical:
         middle = self.quantile(0.5)
         return (
             f"{self.count} measured kernels like it: median {si(middle, 's')} "
-            f"({self.roof / middle:.0%} of the roof), best {si(self.best, 's')} "
-            f"({self.roof / self.best:.0%})"
+            f"({self._reached(middle, ' of the roof')}), best {si(self.best, 's')} "
+            f"({self._reached(self.best)})"
         )
+
+    def _reached(self, seconds: float, of: str = "") -> str:
+        """Return the share of the roof, which only operands from a cache exceed."""
+        share = self.roof / seconds
+        return f"{share:.0%}{of}{', operands from a cache' if share > 1.02 else ''}"
 
 
 def typical(job: Work, chip: str | Chip) -> Typical:

@@ -82,6 +82,15 @@ def test_a_kernel_that_beats_what_was_reached_is_held_against_the_published_roof
     assert "beats the reached roof, and reaches 90% of the published one" in last.evidence
 
 
+def test_a_kernel_that_beats_the_memory_has_the_cache_in_its_line() -> None:
+    """On a CPU, whose least time nobody publishes, and on a chip of which it is published."""
+    case = timed(compiled(lambda x: x + 1, spec(2**22)), times=1 / 4.27)
+    for published, share in ((None, "of its roof"), (3.8, "of the published one")):
+        rows = (replace(row, least=published and published * row.seconds) for row in case.rows)
+        last = findings(replace(case, rows=tuple(rows)))[-1]
+        assert f"{share}: a cache holds what it reads" in last.evidence
+
+
 def test_exponentials_are_the_reason_only_where_their_work_fills_the_time() -> None:
     case = compiled(lambda x: jnp.sin(jnp.exp(jnp.tanh(x))), spec(2**20))
     many = sum(row.kernel.flops.transcendentals for row in case.rows)

@@ -183,6 +183,15 @@ def test_typical_of_a_short_kernel_is_its_own_record_and_between_two_sizes(chip:
     assert rh.typical(rh.work.reduction(256, 4096), chip).count == 2
 
 
+def test_more_than_the_roof_is_said_with_its_reason() -> None:
+    """Small operands of a benchmark come from a cache: four times the memory's rate on an L40S."""
+    quick = rh.typical(rh.work.flash_attention(64, 1, 512, 32, 128, 8), "l40s")
+    assert quick.roof / quick.best > 1.5
+    share = f"{quick.roof / quick.best:.0%}"
+    assert f"({share}, operands from a cache)" in repr(quick)
+    assert "cache" not in repr(rh.typical(MATMUL, "h200"))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "parts"),
     [

@@ -1,6 +1,8 @@
 """Times of compiled kernels: the roofline's, the compiler's cycles, XLA's own."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -178,3 +180,52 @@ def test_no_end_of_a_time_is_under_the_least() -> None:
         assert report.time_with_floor >= 0.9999 * report.time_at_roof, report.name
         words = report.bounds
         assert (report.bound is None) == (len(words) != 1), report.name
+
+
+# --- what is unknown, and what is only small ------------------------------------------------------
+
+
+def sines(a: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, 10**6, lambda _, a: jnp.sin(a), a)
+
+
+def test_single_numbers_in_a_loop_take_their_turns() -> None:
+    """And beside kernels, too; what they take is no more than a guess."""
+    alone = xla.analyze(sines, spec(dtype="float32"))
+    beside = xla.analyze(lambda a, x: (sines(a), x * 2), spec(dtype="float32"), spec(64))
+    for report in (alone, beside):
+        [row] = [row for row in report.rows if row.launches == 10**6]
+        assert (row.flops.transcendentals, row.bytes) == (1, 0)
+        on_chip = replace(report, target="v6e", platform="tpu")
+        assert "latency" in on_chip.bounds
+        assert on_chip.expected.low <= 1e-3 < on_chip.expected.seconds < on_chip.expected.high
+        assert on_chip.expected.high == math.inf
+
+
+@pytest.mark.parametrize(
+    ("fn", "shape", "flops", "said"),
+    [
+        (lambda a: a * a + 1, (), 2, "What bounds this program depends, compute or latency"),
+        (lambda a: a + 1, (1,), 1, "What bounds this program depends, compute or latency"),
+        (lambda a: a * 2, (0, 5), 0, "This program runs no kernel, so nothing bounds it"),
+    ],
+)
+def test_a_program_of_single_numbers_or_none_is_known(
+    fn: Any, shape: tuple[int, ...], flops: int, said: str
+) -> None:
+    report = xla.analyze(fn, spec(*shape, dtype="float32"))
+    on_chip = replace(report, target="v6e", platform="tpu")
+    assert (report.flops, report.unknown) == (flops, ())
+    assert said in on_chip.describe()
+    assert "unknown FLOPs" not in on_chip.describe()
+
+
+def test_what_xla_does_not_know_is_no_number() -> None:
+    """XLA writes −1 for a custom call, −2 where counts overflow."""
+    report = xla.analyze(lambda x: x * 2, spec(64))
+    for unknown in (-1.0, -2.0):
+        wrong = dict.fromkeys(("flops", "bytes accessed", "optimal_seconds"), unknown)
+        doubtful = replace(report, xla=wrong)
+        assert (doubtful.xla_flops, doubtful.xla_bytes, doubtful.xla_seconds) == (None,) * 3
+        [line] = [x for x in doubtful.describe().splitlines() if x.startswith("cost_analysis")]
+        assert line.split()[1:] == ["nothing"]

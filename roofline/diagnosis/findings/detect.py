@@ -283,10 +283,12 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
     unsure = " or " in row.limit or (row.flops is None and not case.measured)
     near = DEPENDS if unsure else NEAR.get(row.limit, NEAR["hbm"])
     if case.measured:
-        reaches = f" and reaches {part:.0%} of its roof"
+        cached = ": a cache holds what it reads" if row.limit == "hbm" else ""
+        reaches = f" and reaches {part:.0%} of its roof{cached if part > 1.02 else ''}"
         if part > 1.02 and row.least is not None:  # a short run may stay below the power limit
             published = row.least / row.seconds
             reaches = f", beats the reached roof, and reaches {published:.0%} of the published one"
+            reaches += cached if published > 1.02 else ""
         return (near, reaches) if part >= _CLOSE else (BELOW_ROOF, f"{reaches}, bound by {unit}")
     ticks = clock_of(case.ceilings.chip)
     cycles = (row.kernel.cycles or 0) * row.launches / ticks[0] if ticks else 0.0
