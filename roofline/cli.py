@@ -39,11 +39,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofline import measure, terminal
+from roofline import terminal
 from roofline.terminal import Grid, show
 from roofline_helpers import __version__
 
 if TYPE_CHECKING:
+    from roofline.measure.workloads import Case
     from roofline_helpers import chips
 
 __all__ = ["main"]
@@ -183,7 +184,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--draft", metavar="MODEL", help="of speculative decoding")
     for name in ("weights", "experts", "projections", "cache", "activations"):
         add(f"--{name}", metavar="TYPE", help=f"data type of {name}")
-    add("--for", dest="target", metavar="TEXT", help='"200 requests/s, time per token 20 ms"')
+    asked = '"200 requests/s, time per token 20 ms": how many chips that needs'
+    add("--for", dest="target", metavar="TEXT", help=asked)
     add = command("mfu", _mfu, "what a training run uses of its chips, and whether that is usual")
     add("model", metavar="MODEL", help="a model's name, or a config.json")
     add("--chip", required=True, help="as JAX, PyTorch or nvidia-smi print it, or h200, v5e, …")
@@ -377,7 +379,7 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from roofline.validation import service
+    from roofline.serving import service
     from roofline_helpers.common.checks import whole
 
     others = {"command", "run", "record", "words", "json", "model", "chip", "target"}
@@ -454,7 +456,8 @@ def _typed(options: argparse.Namespace) -> str:
     return shlex.join(["roofline", *(Path(word).name for word in options.words)])
 
 
-def _cases(options: argparse.Namespace) -> list[measure.workloads.Case]:
+def _cases(options: argparse.Namespace) -> list[Case]:
+    from roofline import measure
     from roofline.measure.multi_device import multi_device_cases
     from roofline_helpers.common.checks import BadValue, shown
 

@@ -33,7 +33,17 @@ arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rota
 """
 
 from roofline.serving.batches import best_batch
-from roofline.serving.loads import Load, NoRoom, Readers, Worker, curve, load, pareto
+from roofline.serving.loads import (
+    Load,
+    NoRoom,
+    Readers,
+    Worker,
+    at_concurrency,
+    curve,
+    load,
+    pareto,
+)
+from roofline.serving.service import answer, ranges, targets
 from roofline.serving.setting import ROLES
 from roofline.serving.speculation import speculative
 from roofline.serving.steps import ServingStep, step
@@ -46,6 +56,10 @@ __all__ = [
     "speculative",
     "load",
     "curve",
+    "at_concurrency",
+    "answer",
+    "ranges",
+    "targets",
     "pareto",
     "Load",
     "Worker",

@@ -17,7 +17,7 @@ from roofline_helpers.common.checks import BadValue, name_of
 from roofline_helpers.common.dtypes import COMPUTED, computed_as, width
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Fields
-from roofline_helpers.measured.laws import law_of
+from roofline_helpers.measured.laws import law_elsewhere, law_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models.layers import GROUP, Experts
 from roofline_helpers.work import Work
@@ -322,7 +322,9 @@ class ServingSetting(Fields):
             job = sizes._replace(grouped=way).grouped_kernel(self.model.experts)
             if law := law_of(job, self.law_chip):
                 seconds[way] = law.seconds(job)
-        return sizes._replace(grouped=min(seconds, key=seconds.__getitem__, default=""))
+        job = sizes._replace(grouped=read).grouped_kernel(self.model.experts)
+        elsewhere = "" if law_elsewhere(job, self.chip) is None else read
+        return sizes._replace(grouped=min(seconds, key=seconds.__getitem__, default=elsewhere))
 
     # --- devices on a mesh --------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from roofline.configurations import model as model_of
 from roofline.network import Topology
 from roofline.network.axes import Mesh
 from roofline.network.collectives import Transfer
-from roofline.network.measured import by_law
+from roofline.network.measured import by_law, law_of_exchange
 from roofline.network.topology import Asked, topology_of
 from roofline.serving.exchanges import exchanges
 from roofline.serving.memory import ServingMemory, footprint
@@ -38,7 +38,7 @@ from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import Facts, si
-from roofline_helpers.measured.laws import Law, law_of
+from roofline_helpers.measured.laws import ELSEWHERE, Law, law_elsewhere, law_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.verdicts import Scenario
@@ -161,15 +161,40 @@ class ServingStep(Facts):
                 roofs[job.work.dtype],
                 job.launches,
                 job.ops,
-                law_of(job.work, s.law_chip) if s.law else None,
+                law_of(job.work, s.law_chip) or law_elsewhere(job.work, s.chip) if s.law else None,
             )
             for job in counted
         )
 
+    @cached_property
+    def rests(self) -> dict[str, float]:
+        """Shares of the time by where such kernels were measured: here, elsewhere, or nowhere.
+
+        "this chip" has kernels of the same type, and exchanges by measured laws.
+        """
+        shares = dict.fromkeys(("this chip", "another chip", "none"), 0.0)
+        for kernel in self.kernels:
+            where = "this chip" if kernel.law else "none"
+            if kernel.law and kernel.law.library == ELSEWHERE:
+                where = "another chip"
+            shares[where] += kernel.total
+        timed = self.setting.law and law_of_exchange("all-reduce", self.setting.chip)
+        shares["this chip" if timed else "none"] += self.comms
+        return {where: seconds / self.seconds for where, seconds in shares.items()}
+
     @property
     def has_laws(self) -> bool:
-        """Whether any kernel takes the law of measured ones."""
-        return any(kernel.law for kernel in self.kernels)
+        """Whether most of its time rests on measured kernels, on a kind of chip that serves."""
+        return self.setting.chip.kind == "gpu" and self.rests["none"] < 0.5
+
+    @property
+    def missed(self) -> float:
+        """Share by which the time may be off since kernels were measured on other chips only.
+
+        In nine of ten shapes such a law misses less.
+        """
+        far = [k for k in self.kernels if k.law and k.law.library == ELSEWHERE]
+        return sum(k.total * k.law.law.p90 for k in far if k.law) / self.seconds
 
     @cached_property
     def memory(self) -> ServingMemory:

@@ -4,9 +4,9 @@
 measured layers on several devices, and `scoreboard()` every published training and decode step with
 the predictions of `training` and `serving`. `served()` has served requests with the predictions of
 `serving.load`, and `kinds()` the errors of both by kind. `rivals` compares predictions with simpler
-ones on recipes that were left out, `predict()` reads a reader's own steps from a file, `answer()`
-says what a reader's own service does, and `mfu()` what a training run uses. A row is a TOML block
-of `data/published`, or a line of its `served.csv`.
+ones on recipes that were left out, `predict()` reads a reader's own steps from a file, and `mfu()`
+says what a training run uses. A row is a TOML block of `data/published`, or a line of its
+`served.csv`.
 """
 
 from roofline.validation.board import kinds, published_step, scoreboard, steps, worst
@@ -14,7 +14,6 @@ from roofline.validation.exchanges import LARGE, collectives
 from roofline.validation.layers import layers
 from roofline.validation.loads import compare, points, served
 from roofline.validation.own_steps import predict
-from roofline.validation.service import answer, ranges
 from roofline.validation.steps import PublishedDecode, PublishedStep
 from roofline.validation.utilization import Utilization, mfu
 
@@ -31,8 +30,6 @@ __all__ = [
     "compare",
     "served",
     "kinds",
-    "answer",
-    "ranges",
     "mfu",
     "Utilization",
     "PublishedStep",

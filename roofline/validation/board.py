@@ -9,7 +9,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roofline import evidence as files
-from roofline.validation.loads import DENSE, MIXTURE, served
+from roofline.serving.service import DENSE, MIXTURE
+from roofline.validation.loads import served
 from roofline.validation.rivals import by_kind
 from roofline.validation.steps import (
     PublishedDecode,

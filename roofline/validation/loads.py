@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline import network, serving
 from roofline.configurations import model
+from roofline.serving.service import DENSE, MIXTURE
 from roofline.serving.setting import TYPES
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common import records
@@ -15,22 +16,6 @@ from roofline_helpers.common.checks import BadValue, RooflineError, whole
 
 if TYPE_CHECKING:
     import pandas
-
-DENSE, MIXTURE = "dense", "mixture of experts"
-
-SPREAD = {
-    (DENSE, False, "time per token"): (0.80, 1.19),
-    (DENSE, False, "first token"): (0.92, 1.95),
-    (DENSE, False, "tokens/s per chip"): (0.80, 1.17),
-    (MIXTURE, False, "time per token"): (0.88, 1.40),
-    (MIXTURE, False, "first token"): (0.93, 3.8),
-    (MIXTURE, False, "tokens/s per chip"): (0.69, 1.12),
-    (MIXTURE, True, "time per token"): (0.76, 1.26),
-    (MIXTURE, True, "first token"): (1.37, 18.0),
-    (MIXTURE, True, "tokens/s per chip"): (0.73, 1.18),
-}
-"""Published over predicted: between which two eight of ten points of a kind lie, by kind of model,
-whether workers are apart, and quantity. `tests/package/test_served.py` checks them."""
 
 INFERENCEX = {"reserve": 0.1, "rounds": 10}
 """As its scripts run a benchmark: ``--gpu-memory-utilization 0.9``; ten requests of each user, all

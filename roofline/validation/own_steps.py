@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from roofline import serving
 from roofline.network import topology
 from roofline.serving import Readers
+from roofline.serving.service import SPREAD, Range, ranges
 from roofline.serving.setting import TYPES
 from roofline.validation.board import scoreboard
-from roofline.validation.loads import SPREAD, bound
+from roofline.validation.loads import bound
 from roofline.validation.rivals import ratios, spread
-from roofline.validation.service import Range, ranges
 from roofline.validation.steps import (
     SERVING,
     SETTING,
@@ -202,7 +202,7 @@ def _line(row: str, bound: float | None, own: Range, step: Any, measured: Any) -
         "low s": own.low,
         "high s": own.high,
         "measured s": measured,
-        "error": own.best / measured - 1 if measured else None,
+        "error": own.best / measured - 1 if measured and own.best else None,
         "types": step.types if step.fits else f"{step.types}; doesn't fit: {need} of {room}",
     }
 
@@ -235,6 +235,7 @@ def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
         low, high = _spread(step.kind, step.topology.chip.key)
     elif step.by_law.setting.phase == "decode" and by_law.has_laws:
         low, high = SPREAD[step.kind, False, "time per token"]
+        low, high = low / (1 + by_law.missed), high * (1 + by_law.missed)
     measured = step.seconds if isinstance(step, PublishedDecode) or step.printed else None
     ends: Any = [factor and factor * seconds for factor in (low, high)]  # or None
     own = Range(ends[0], seconds, ends[1])

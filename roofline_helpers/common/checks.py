@@ -101,6 +101,8 @@ def quantity(name: str, value: Any, *, zero: bool = False) -> Number:
     Booleans, strings and complex numbers raise BadType; what is negative, NaN, infinite or outside
     1e-60 to 1e60 raises BadValue. Integers stay exact at any size.
     """
+    if type(value) is int and 0 < value <= LARGEST:  # most are, and there are thousands of them
+        return value
     number = _number(name, value)
     in_range = (number >= 1 / LARGEST) & (number <= LARGEST)  # exact for Python's integers
     if not all_true(in_range | ((number == 0) & zero)):
@@ -185,7 +187,7 @@ def text(name: str, value: Any) -> str:
 
 def mapping(name: str, value: Any) -> Mapping[str, Any]:
     """Return `value` if it is a mapping from strings; raise BadType for anything else."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict | Mapping):  # the second check is slow
         raise BadType(f"{name} must be a mapping of names, got {shown(value)}")
     for member in value:
         text(f"a name in {name}", member)

@@ -70,6 +70,8 @@ def dtype(given: Any) -> str:
     >>> dtype("bfloat16"), dtype(np.float32)
     ('bf16', 'fp32')
     """
+    if isinstance(given, str) and given in BITS:
+        return given
     if not isinstance(given, str):
         kind = given if isinstance(given, type) else getattr(given, "dtype", given)
         if not isinstance(kind, type | np.dtype):

@@ -17,7 +17,7 @@ from compiled_reports import needs
 from kept_records import kept_report
 
 import roofline_helpers as rh
-from roofline import diagnosis, terminal, validation, xla
+from roofline import diagnosis, serving, terminal, xla
 from roofline.cli import load_call, main
 from roofline.diagnosis import explain
 from roofline.xla import compiler
@@ -74,36 +74,59 @@ def test_a_target_takes_the_engine_that_needs_the_fewest_chips(
     said = {}
     for asked in ((), *(("--chips", count) for count in ("2", "4", "8"))):
         assert main(["serve", "llama-3-70b", "--chip", "h100", *wanted, *asked]) == 0
-        said[asked[1:]] = capsys.readouterr().out.splitlines()[0]
-    fewest = {size: int(line.split("about ")[1].split()[0]) for size, line in said.items()}
-    assert fewest.pop(()) == min(fewest.values())  # one H100 has no room for it
+        said[asked[1:]] = capsys.readouterr().out.splitlines()
+    fewest = {size: int(lines[0].split("about ")[1].split()[0]) for size, lines in said.items()}
+    table = [int(line.split()[0]) for line in said[()] if line[:1].isdigit()]
+    alone = fewest.pop(())  # one H100 has no room for it
+    assert [alone, *table] == [min(fewest.values()), *sorted(fewest.values())]
+
+
+def test_a_target_gets_its_operating_point(capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = ("--for", "9 requests/s, time per token 20 ms")
+    assert main([*SERVE, *wanted]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    at = serving.service.service(*SERVED, **SIZES)
+    loads = {n: at(n) for n in range(1, 300)}
+    most = max((n for n in loads if loads[n].time_per_token <= 0.02), key=lambda n: loads[n].rate)
+    engines = math.ceil(9 / loads[most].rate)
+    assert f"about {8 * engines} chips (" in lines[0]
+    (row,) = [line.split() for line in lines if line[:1].isdigit() and " of 8 " in line]
+    assert row[:5] == [str(8 * engines), str(engines), "of", "8", str(most)]
+    assert f"up to {most} requests of" in printed.replace("\n", " ")
+    assert max(map(len, lines)) <= 100
+    for one in ("1 requests", "1 chips", "1 engines"):
+        assert main(["serve", "llama-3-8b", "--chip", "l4", "--for", "1 requests/s"]) == 0
+        assert one not in capsys.readouterr().out.replace("1 requests/s", "")
+    assert main([*SERVE, *wanted, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["loads"][0]["engines"], data["loads"][0]["concurrency"]) == (engines, most)
 
 
 def test_a_service_is_answered_in_two_sentences_and_a_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main([*SERVE, "--concurrency", "48", "--for", "9 requests/s, time per token 20 ms"]) == 0
+    assert main([*SERVE, "--concurrency", "48"]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
-    loads = validation.service.service(*SERVED, concurrency=[*range(1, 300)], **SIZES)
-    most = max(load.rate for load in loads if load.time_per_token <= 0.02)
-    assert f"about {8 * math.ceil(9 / most)} chips in engines of 8, " in lines[0]
     assert max(map(len, lines)) <= 100
     table = [line.split() for line in lines if line[:1].isdigit()]
     assert [int(row[0]) for row in table] == [1, 2, 4, 8, 16, 32, 48]
     assert main([*SERVE, "--concurrency", "48", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    load = loads[47]
+    load = serving.service.service(*SERVED, **SIZES)(48)
     assert (load.worker.decode.setting.activations, load.worker.decode.setting.cache) == (
         "fp8",
         "bf16",
     )
-    widened = validation.service.service(*SERVED, concurrency=[1], **{**SIZES, "weights": "int4"})
-    assert widened[0].worker.decode.setting.activations == "bf16"
+    widened = serving.service.service(*SERVED, **{**SIZES, "weights": "int4"})(1)
+    assert widened.worker.decode.setting.activations == "bf16"
     token = data["loads"][-1]["time per token"]
     assert token["best"] == load.time_per_token
     assert token["low"] < token["best"] < token["high"]
     assert f"{load.time_per_token * 1e3:.1f} ms" in printed.replace("\n", " ")
+    assert data["rests"] == load.worker.decode.rests
+    assert sum(data["rests"].values()) == pytest.approx(1)
 
 
 def test_a_service_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,27 +153,37 @@ def test_a_service_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixtu
     assert "wait for it" in printed.replace("\n", " ")
 
 
-def test_a_chip_without_measured_kernels_has_no_range(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bound_is_no_yes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("serve", "llama-3-8b", "--chip", "mi300x", "--concurrency", "1")
-    assert main([*words, "--for", "9 requests/s"]) == 0
+    assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "at least 1 chips in engines of 1. " in printed
+    assert printed.startswith("They fit; how fast isn't known. 1 request of")
     assert "2.87 ms at best" in printed  # 15.2 GB of weights and a cache at 5.3 TB/s
-    assert "no kernels were measured on this chip" in printed
+    assert "rest 100% on none that was measured." in printed
     assert main([*words, "--for", "9 requests/s", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
+    assert data["answer"].startswith("For 9 requests/s: at least 1 chip, one engine of 1.")
     assert data["chips"] == {"low": None, "best": 1, "high": None}
     assert data["loads"][0]["time per token"]["low"] is None
     assert main([*SERVE, "--json", "--for", "9 requests/s, time per token 1 ms"]) == 0
     data = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert data["chips"] == {"low": None, "best": None, "high": None}
+    # of a v7x matmuls in bf16 were measured, and no service was compared
+    for types in ((), ("--weights", "fp8", "--cache", "fp8")):
+        assert main(["serve", "qwen3-32b", "--chip", "v7x", *types]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert printed.startswith("They fit; how fast isn't known.")
+        assert "Low and high aren't known" in printed
 
 
-def test_first_tokens_that_came_later_than_predicted_are_said_to(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_not_predicted_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SERVE, "--readers", "1"]) == 0
-    assert "first tokens came later than the best" in capsys.readouterr().out.replace("\n", " ")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "not predicted" in printed
+    assert "more than 4 times wide" in printed
+    for words in (("--readers", "1"), ("--readers", "1", "--chips", "4")):
+        assert main([*SERVE, *words, "--for", "9 requests/s, first token 1 s"]) == 2
+        assert "isn't predicted" in capsys.readouterr().err
 
 
 def test_parts_of_a_dense_model_are_copies(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,7 +57,7 @@ def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
     assert decode[["measured s", "error"]].isna().all()
     assert decode[["low s", "high s"]].isna().all()  # no kernels of a v6e were measured
     h200 = predicted.loc["h200"]
-    assert h200["high s"] / h200["predicted s"] == pytest.approx(1.19)  # of dense tokens
+    assert h200["high s"] / h200["predicted s"] == pytest.approx(1.23)  # of dense tokens
 
 
 def test_the_command_prints_and_gives_json(
@@ -110,13 +110,8 @@ def test_a_service_is_predicted_with_the_range_of_its_kind(tmp_path: Path) -> No
     assert token["low s"] < token["predicted s"] < token["high s"]
     assert 70e9 / 8 / 4.8e12 < token["bound s"] < token["low s"]
     both = predicted.loc["apart"]
-    assert both["tokens/s a chip"] == pytest.approx(
-        64
-        * 1024
-        / 28
-        / (1023 * both["predicted s"] + predicted.loc["apart, first token", "predicted s"]),
-        rel=0.01,
-    )
+    assert 0 < both["tokens/s a chip"] < 64 / both["predicted s"] / 28
+    assert predicted.loc["apart, first token", ["predicted s", "low s", "high s"]].isna().all()
     assert "inputs missing" in predicted.loc["lacking", "refused"]
 
 

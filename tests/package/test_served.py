@@ -10,7 +10,7 @@ import pytest
 
 from roofline import network, serving, validation
 from roofline.validation import loads
-from roofline.validation.loads import DENSE, MIXTURE, SPREAD
+from roofline.serving.service import DENSE, MIXTURE, SPREAD, WIDEST
 from roofline.validation.rivals import by_kind
 
 EVERY = 3
@@ -68,8 +68,12 @@ def test_eight_of_ten_points_lie_in_their_kind_s_range(judged: pandas.DataFrame)
     for (kind, apart, quantity), own in ratio.groupby([judged.kind, judged.apart, judged.quantity]):
         if (kind, apart, quantity) in SPREAD:
             low, high = SPREAD[kind, apart, quantity]
-            few = 0.14 if apart else 0.06
-            assert own.between(low, high).mean() == pytest.approx(0.8, abs=few), (kind, quantity)
+            share = own.between(low, high).mean()
+            assert 0.74 <= share <= (0.97 if apart else 0.92), (
+                kind,
+                quantity,
+            )  # eight of ten that were left out
+            assert low <= 1 <= high or high / low > WIDEST  # a prediction lies in its own range
 
 
 def test_no_judged_point_beats_its_bound(judged: pandas.DataFrame) -> None:
