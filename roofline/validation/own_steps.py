@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline import serving
 from roofline.network import topology
-from roofline.serving import Readers
+from roofline.serving import Readers, ServingStep
 from roofline.serving.service import SPREAD, Range, ranges
 from roofline.serving.setting import TYPES
 from roofline.validation.board import scoreboard
@@ -233,7 +233,7 @@ def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
     low, high = None, None
     if isinstance(step, PublishedStep):
         low, high = _spread(step.kind, step.topology.chip.key)
-    elif step.by_law.setting.phase == "decode" and by_law.has_laws:
+    elif isinstance(by_law, ServingStep) and by_law.setting.phase == "decode" and by_law.has_laws:
         low, high = SPREAD[step.kind, False, "time per token"]
         low, high = low / (1 + by_law.missed), high * (1 + by_law.missed)
     measured = step.seconds if isinstance(step, PublishedDecode) or step.printed else None

@@ -122,8 +122,9 @@ def least_times(job: Work, chip: Chip) -> tuple[Any, Any]:
     The first has all FLOPs over the matrix unit's peak, those of the vector unit too: for a causal
     `flash_attention` on an H100 it is 1 to 2% above `Roofline.time`.
     """
-    peak, bandwidth = chip.peak(job.dtype).value, chip.memory["hbm"].bandwidth.value
-    return job.flops / peak, job.bytes / bandwidth
+    bandwidth = chip.memory["hbm"].bandwidth
+    assert bandwidth
+    return job.flops / chip.peak(job.dtype).value, job.bytes / bandwidth.value
 
 
 @functools.cache

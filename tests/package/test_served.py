@@ -9,8 +9,8 @@ import pandas
 import pytest
 
 from roofline import network, serving, validation
-from roofline.validation import loads
 from roofline.serving.service import DENSE, MIXTURE, SPREAD, WIDEST
+from roofline.validation import loads
 from roofline.validation.rivals import by_kind
 
 EVERY = 3
