@@ -192,6 +192,30 @@ def matrix_flops(instruction: Instruction, lhs: Shape, rhs: Shape) -> int:
     return each_mac * macs
 
 
+def share_met(convolution: Instruction, lhs: Shape) -> float:
+    """Return the share of its input that a convolution reads: less than 1 where it steps over some.
+
+    Examples
+    --------
+    >>> from roofline.xla.hlo import parse
+    >>> one = parse('''HloModule t
+    ... ENTRY %m (a: f32[1,8,4], b: f32[1,4,2]) -> f32[1,4,2] {
+    ...   %a = f32[1,8,4] parameter(0)
+    ...   %b = f32[1,4,2] parameter(1)
+    ...   %c = f32[1,4,2] convolution(%a, %b), window={size=1 stride=2}, dim_labels=b0f_0io->b0f
+    ... }''').entry
+    >>> share_met(one.root, one.parameters[0].shape)
+    0.5
+    """
+    left, _, out = re.split("_|->", convolution.attributes["dim_labels"])
+    spatial = sorted(label for label in out if label.isdigit())
+    share = 1.0
+    for label, window in zip(spatial, windows_of(convolution, len(spatial)), strict=True):
+        positions = convolution.shape.dims[out.index(label)]
+        share *= min(positions * window.size / lhs.dims[left.index(label)], 1.0)
+    return share
+
+
 def is_depthwise(instruction: Instruction, lhs: Shape, rhs: Shape) -> bool:
     """Return whether a convolution multiplies no matrices: each of its groups is one channel.
 

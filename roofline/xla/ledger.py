@@ -31,6 +31,7 @@ from roofline.xla.flops import (
     matmul_sides,
     matrix_types,
 )
+from roofline.xla.forms import Form, form_of
 from roofline.xla.hlo import Computation, Instruction, Module, Site, parse
 from roofline.xla.loops import (
     MOST_TURNS,
@@ -60,8 +61,9 @@ class Row(Fields):
     call; `unknown` names what declares none. `read` and `written` are bytes by memory level;
     `most_bytes` the most if data choose blocks, `at_least` why there is no upper end. Where data
     choose branches, `launches` are those of the cheapest ones, `dearest` those of the dearest.
-    `matmul` has m, n and k. `overlaps` marks an asynchronous copy or exchange, `behind` counts the
-    rows between its start and its wait, and `loop` is the innermost loop of unknown trip count.
+    `matmul` has m, n and k; `form` the class and the sizes that a GPU's laws go by. `overlaps`
+    marks an asynchronous copy or exchange, `behind` counts the rows between its start and its wait,
+    and `loop` is the innermost loop of unknown trip count.
 
     Examples
     --------
@@ -91,6 +93,7 @@ class Row(Fields):
     most_bytes: int | None = None
     at_least: str = ""
     matmul: tuple[int, ...] = ()
+    form: Form | None = None
     alike: int = 1
 
     @property
@@ -536,6 +539,7 @@ class _Walk:
             most_bytes=_most(instruction, moved, cost, pallas),
             at_least=pallas.at_least if pallas is not None else "",
             matmul=matmul_sides(site),
+            form=form_of(site) if self.spaces is hlo.SPACES["gpu"] else None,
         )
         self.notes += _remarks(row, moved, cost, pallas)
         for kind in row.flops.unknown if pallas is None or not pallas.doubtful else ():

@@ -11,8 +11,10 @@ from roofline.xla.flops import (
     combines,
     elements_updated,
     in_place,
+    library_product,
     operand_shares,
     results,
+    share_met,
 )
 from roofline.xla.hlo import SLICES, UPDATES, Instruction, Shape, Site
 from roofline.xla.pallas import PallasKernel
@@ -133,6 +135,11 @@ def _shares(site: Site, written: tuple[Shape, ...]) -> tuple[list[float], list[f
         share = min(1.0, elements_updated(instruction, site.where) / max(operands[0].elements, 1))
         reads[0] = share if combines(site.program, instruction) else 0.0
         writes = [share] * len(written)
+    product = library_product(site)
+    if product is not None and product[0].opcode == "convolution" and reads[:1] == [1.0]:
+        convolution, lhs, _ = product
+        if lhs is operands[0]:
+            reads[0] = share_met(convolution, lhs)
     return reads, writes
 
 
