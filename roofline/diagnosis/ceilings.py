@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from roofline import xla
 from roofline.measure.workloads import level_cases, matmul_case, memory_cases, run, vector_case
-from roofline.xla.expected import Expected, Like, best_peak, like, reached_roof
-from roofline.xla.kernel import chip_roofline, main_dtype
+from roofline.xla.expected import Like, best_peak, combined, expected_of, like, reached_roof
+from roofline.xla.kernel import chip_roofline, kernel_of, main_dtype
 from roofline_helpers import chips
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown
 from roofline_helpers.common.show import Fields, si
+from roofline_helpers.measured.kernels import Expected
 from roofline_helpers.measured.record import Record
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.work import Work
@@ -130,16 +131,18 @@ class Ceilings:
 
     def expected(self, rows: Iterable[TimedRow]) -> Expected | None:
         """Return the time to expect of a call's kernels; None if they have no roof."""
-        roofed = [
-            (row.reachable, self.like(row.kernel)) for row in rows if row.reachable is not None
-        ]
+        roofed = [row for row in rows if row.reachable is not None]
         if not roofed:
             return None
-        good = math.fsum(seconds for seconds, _ in roofed)
-        more = math.fsum(
-            seconds * (known.usual / known.good - 1) for seconds, known in roofed if known
-        )
-        return Expected(good, good, good + more, self.roofs.origin)
+        if self.chip is None or self.measured is not None:
+            good = math.fsum(row.reachable or 0.0 for row in roofed)
+            return Expected(good, good, good, "reached ceilings", self.roofs.origin)
+        every = [
+            expected_of(kernel_of(row.kernel.running(1), self.chip)).times(row.launches)
+            for row in roofed
+        ]
+        whole = math.fsum(each.low if each.seconds is None else each.seconds for each in every)
+        return combined(every, whole, self.chip)
 
     def under_roofs(self, row: TimedRow, kernel: xla.Row) -> TimedRow:
         """Return a timed row with its kernel, two times by its roofs, and the ceiling met first.

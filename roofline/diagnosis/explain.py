@@ -34,7 +34,6 @@ from roofline.xla.analysis import (
     report_of,
     turns_of,
 )
-from roofline.xla.expected import Expected
 from roofline.xla.kernel import main_dtype
 from roofline.xla.lower import Arguments, function_name, is_stage
 from roofline.xla.targets import (
@@ -56,6 +55,7 @@ from roofline_helpers.common.checks import (
     whole,
 )
 from roofline_helpers.common.show import si
+from roofline_helpers.measured.kernels import Expected
 from roofline_helpers.measured.record import Record
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.work import Work

@@ -21,10 +21,10 @@ from roofline.diagnosis.findings import Finding
 from roofline.diagnosis.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
 from roofline.storage import write
 from roofline.terminal import markdown, text_of
-from roofline.xla.expected import Expected
 from roofline.xla.kernel import main_dtype
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import BadValue, name_of, shown
+from roofline_helpers.measured.kernels import Expected
 from roofline_helpers.roofline import Roofline
 
 if TYPE_CHECKING:

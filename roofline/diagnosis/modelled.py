@@ -37,15 +37,19 @@ def modelled_case(
     if report is not None:
         exposed = report.timeline.exposed
         for kernel, waited, likely in zip(report.kernels, exposed, report.likely, strict=True):
-            launches.setdefault(kernel.name, []).append(Launch(kernel, waited, likely.good))
+            seconds = likely.low if likely.seconds is None else likely.seconds
+            if kernel.host_bytes:  # how long the host takes isn't known: its launch keeps the row
+                seconds = max(seconds, floor * kernel.launches)
+            launches.setdefault(kernel.name, []).append(Launch(kernel, waited, seconds))
     running = (name for name, row in program.rows.items() if row.launches)
     rows = [_row(name, program, ceilings, floor, launches.get(name, [])) for name in running]
     # All kernels share one memory: a program takes at least the time of all its bytes, so other
     # kernels can't hide the bytes of asynchronous copies
     hidden = math.fsum(row.busy - row.seconds for row in rows if row.kernel.overlaps)
-    if report is not None and report.expected is not None and hidden:
+    awaited = None if report is None or report.expected is None else report.expected.seconds
+    if report is not None and awaited is not None and hidden:
         least = (report.time_at_roof or 0.0) - math.fsum(row.least or 0.0 for row in rows)
-        expected = report.expected.seconds - math.fsum(row.seconds for row in rows)
+        expected = awaited - math.fsum(row.seconds for row in rows)
 
         def with_share(row: TimedRow, seconds: float) -> float:
             return max(seconds, 0.0) / hidden * (row.busy - row.seconds) + row.seconds

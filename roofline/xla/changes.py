@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from roofline.xla.expected import floor_of_launch
 from roofline.xla.kernel import CompiledKernel, grouped, line_of
-from roofline_helpers.chips import floor_of
 from roofline_helpers.common.show import LONGEST, shortened, si
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _launching(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> 
     if more <= 0 or chip is None:
         return ""
     word = "launches" if more > 1 else "launch"
-    return f", {more:,} more {word} of {si(floor_of(chip), 's')} or longer"
+    return f", {more:,} more {word} of {si(floor_of_launch(chip), 's')} or longer"
 
 
 def _kernels(side: Sequence[CompiledKernel]) -> str:

@@ -4,56 +4,35 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
 from roofline import evidence as files
 from roofline.network.measured import best_exchange, exchange_seconds, law_of_exchange
+from roofline.xla.forms import RANDOM, Form
 from roofline.xla.kernel import CompiledKernel, chip_roofline, main_dtype
 from roofline.xla.ledger import Row
 from roofline.xla.targets import assumed_vector_peak, clock_of
 from roofline_helpers import chips
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.show import Fields, si
+from roofline_helpers.chips import floor_of
+from roofline_helpers.common.show import si
+from roofline_helpers.measured.kernels import (
+    NOT_MEASURED,
+    Expected,
+    Features,
+    expected_kernel,
+    kernel_laws,
+    least_kernel,
+)
 from roofline_helpers.measured.laws import Law, law_of, least_times
 from roofline_helpers.measured.tables import count, group
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.work import flash_attention, matmul
-
-
-@dataclass(frozen=True, repr=False)
-class Expected(Fields):
-    """The time to expect of one call, in seconds.
-
-    Parameters
-    ----------
-    seconds : float
-        The time if each kernel does as well as good ones of its size.
-    low, high : float
-        Its interval.
-    why : str
-        What it rests on.
-
-    Examples
-    --------
-    >>> Expected(2e-3, 2e-3, 2.4e-3, "measured kernels").high
-    0.0024
-    """
-
-    seconds: float
-    low: float
-    high: float
-    why: str
-
-    def __str__(self) -> str:
-        """Return it as text: the time, and its interval if it has one."""
-        high = "more" if math.isinf(self.high) else si(self.high, "s")
-        if self.high <= 1.01 * self.seconds and self.low >= 0.99 * self.seconds:
-            return si(self.seconds, "s")
-        return f"{si(self.seconds, 's')} ({si(self.low, 's')} to {high})"
 
 
 class Like(NamedTuple):
@@ -63,27 +42,160 @@ class Like(NamedTuple):
     usual: float
 
 
-def expected_of(kernel: CompiledKernel, floor: float) -> Like:
-    """Return the seconds to expect of all launches of a compiled kernel, good and usual.
+def expected_of(kernel: CompiledKernel) -> Expected:
+    """Return the time to expect of all launches of a compiled kernel, with interval and source.
 
-    The compiler's cycles count wherever they exceed the reached roof; a TPU's kernel without them
-    takes the floor of a launch at least.
+    On a GPU by measured kernels like it, else by its class; on a TPU by the compiler's cycles.
+    Where there are neither, and data or a library decide what it does, only the least is known.
     """
-    roof = None if kernel.chip is None else reached_roof(kernel.chip, kernel.work.matrix_types)
-    if roof is None or kernel.chip is None:
-        return Like(0.0, 0.0)
-    assumed = assumed_vector_peak(kernel.chip)
+    chip, row = kernel.chip, kernel.work
+    least = kernel.roof_seconds or 0.0
+    roof = None if chip is None else reached_roof(chip, row.matrix_types)
+    if chip is None or roof is None:
+        return Expected(None, 0.0, math.inf, NOT_MEASURED, "no ceilings are known")
+    assumed = assumed_vector_peak(chip)
     vector = roof.vector or (assumed[0] if assumed is not None else None)
-    once = Kernel(kernel.work, replace(roof, floor=None, vector=vector)).roof_seconds or 0.0
-    measured = like(kernel.work, kernel.chip)
-    least = max(once * kernel.launches, kernel.roof_seconds or 0.0)
-    if kernel.cycle_seconds is not None:
-        least = max(least, kernel.cycle_seconds)
-    elif kernel.chip.kind == "tpu":
-        least = max(least, floor * kernel.launches)
-    if measured is None:
-        return Like(least, least)
-    return Like(*(max(least, seconds * kernel.launches) for seconds in measured))
+    once = Kernel(row, replace(roof, floor=None, vector=vector)).roof_seconds or 0.0
+    reached = max(once * kernel.launches, least)
+    if row.is_scalar and kernel.flops:
+        ticks = clock_of(chip)
+        least = max(least, kernel.flops / ticks[0] if ticks else 0.0)
+        why = "single numbers, one after another, a clock each at least, may take any time"
+        return Expected(None, least, math.inf, NOT_MEASURED, why)
+    if row.collective is not None:
+        exchange = like(row, chip)
+        if exchange is not None:
+            good, usual = (max(reached, seconds * kernel.launches) for seconds in exchange)
+            return Expected(usual, good, 2 * usual - good, "the law of its exchange")
+    elif chip.kind == "gpu":
+        found = expected_features(features_of(kernel), chip)
+        if found is None:
+            least = max(least, least_kernel(chip) * kernel.launches)
+            why = f"no kernels like {row.name} ({row.role}) were measured"
+            return Expected(None, least, math.inf, NOT_MEASURED, why)
+        return _not_below(found.times(kernel.launches), kernel, chip)
+    elif kernel.cycle_seconds is not None:
+        seconds, (low, high, why) = max(reached, kernel.cycle_seconds), worth_of_cycles()
+        return Expected(seconds, max(low * seconds, least), high * seconds, CYCLES, why)
+    elif _goes_by_data(row):
+        why = f"the compiler has no cycles for {row.name} ({row.role}), whose data decide its time"
+        return Expected(None, least, math.inf, NOT_MEASURED, why)
+    most = max(kernel.most_seconds or 0.0, reached)
+    return Expected(reached, least, most, "reached ceilings", "reached ceilings")
+
+
+def expected_features(features: Features, chip: chips.Chip) -> Expected | None:
+    """Return the time to expect of one launch of what has these features; None if not measured.
+
+    On a GPU whose kernels were measured only by serving libraries, what XLA's take beside those of
+    an H100 and an H200 counts.
+
+    Examples
+    --------
+    >>> product = Features("matmul", 3 * 2**25, 2 * 4096**3, sizes=(4096, 4096, 4096))
+    >>> [expected_features(product, chips.chip(name)).source for name in ("h100", "b200")]
+    ['measured, 15 like it', "libraries' kernels"]
+    >>> expected_features(Features("sort", 1e6, sizes=(1, 10**5, 1)), chips.chip("b200"))
+    """
+    found = expected_kernel(features, chip)
+    beside = kernel_laws().kinds.get(f"{features.kind} beside libraries")
+    if found is not None or beside is None:
+        return found
+    of_kind = {
+        "matmul": matmul(64, 64, 64, features.dtype),
+        "attention": flash_attention(1, 128, 128, dtype=features.dtype, causal=True),
+    }
+    law = law_of(of_kind[features.kind], chip)
+    if law is None:
+        return None
+    roof = chip.roofline(features.dtype)
+    times = features.flops / roof.peak, features.bytes / roof.bandwidth
+    seconds = beside.weights["law"] * float(law.time(*times, features.sizes[1]))
+    low, high = beside.low / (1 + law.law.p90), beside.high * (1 + law.law.p90)
+    why = f"the law of {law.shapes} shapes of serving libraries on {chip.name}"
+    return Expected(seconds, low * seconds, high * seconds, "libraries' kernels", why)
+
+
+CYCLES = "the compiler's cycles"
+_BY_DATA = {"gather", "scatter", "sort", "rng-bit-generator", "fft", "cholesky", "triangular-solve"}
+
+
+def _goes_by_data(row: Row) -> bool:
+    """Return whether a kernel's bytes and FLOPs don't tell its time: a library's, or by index."""
+    bits = row.operations.get("xor", 0) >= RANDOM
+    return bool(bits or row.flops.unknown or row.untimed or _BY_DATA & row.operations.keys())
+
+
+def _not_below(found: Expected, kernel: CompiledKernel, chip: chips.Chip) -> Expected:
+    """Return an expected time that isn't below the bound, unless a cache may hold the operands."""
+    cache, least = chip.memory.get("l2"), kernel.roof_seconds or 0.0
+    held = 0.0 if cache is None or cache.capacity is None else float(cache.capacity)
+    if found.seconds is None or found.low >= least:
+        return found
+    if kernel.work.bytes <= held and kernel.limit == "hbm":
+        text = f"{found.why}; its operands may still be in the L2, else it takes {si(least, 's')}"
+        return replace(found, why=f"{text} at least")
+    return replace(
+        found,
+        seconds=max(found.seconds, least),
+        low=least,
+        high=max(found.high, least),
+    )
+
+
+def floor_of_launch(chip: chips.Chip) -> float:
+    """Return the seconds of a launch that does nothing, among others: with the gap, on a GPU.
+
+    Examples
+    --------
+    >>> 1.5e-6 < floor_of_launch(chips.chip("h100")) < 2e-6
+    True
+    """
+    if chip.key not in kernel_laws().least:
+        return floor_of(chip)
+    return least_kernel(chip) + kernel_laws().call.gap
+
+
+def combined(every: Sequence[Expected], whole: float, chip: chips.Chip) -> Expected:
+    """Return the time to expect of kernels that take `whole` seconds, those not measured at least.
+
+    On a GPU errors of two kernels are correlated as in measured programs; on other chips they may
+    all have one cause. What nobody measured leaves no end above, and no time either if its
+    least is more than a thousandth of the whole.
+    """
+    correlation = kernel_laws().call.correlation if chip.kind == "gpu" else 1.0
+    known = [(each, each.seconds) for each in every if each.seconds is not None]
+    ends = []
+    for side in (-1, 1):
+        apart = [side * ((e.low if side < 0 else e.high) - seconds) for e, seconds in known]
+        alike, alone = math.fsum(apart) ** 2, math.fsum(distance**2 for distance in apart)
+        ends.append(side * math.sqrt(correlation * alike + (1 - correlation) * alone))
+    low, high = max(whole + ends[0], 0.0), whole + ends[1]
+    unknown = [each for each in every if each.seconds is None]
+    if math.fsum(each.low for each in unknown) > whole / 1000:
+        why = "; ".join(dict.fromkeys(each.why for each in unknown[:3]))
+        return Expected(None, low, math.inf, NOT_MEASURED, why)
+    sources = Counter(each.source.partition(",")[0] for each in every)
+    source = every[0].source if len(every) == 1 else ""
+    source = source or ", ".join(f"{name} {n}" for name, n in sources.most_common())
+    why = every[0].why if len({each.why for each in every}) == 1 else f"kernels by source: {source}"
+    if unknown:
+        high, why = math.inf, f"{why}; {unknown[0].why}"
+    return Expected(whole, low, high, source, why)
+
+
+def as_one_call(kernels: Expected, launches: int) -> Expected:
+    """Return the time of a call of several kernels on a GPU, with the gaps between them.
+
+    Its interval is wider by what calls differ from their kernels' sum.
+    """
+    call, gaps = kernel_laws().call, kernel_laws().call.gap * (launches - 1)
+    if kernels.seconds is None:
+        return replace(kernels, low=kernels.low + gaps)
+    seconds = kernels.seconds + gaps
+    below = math.hypot(kernels.seconds - kernels.low, seconds * (1 - call.low))
+    above = math.hypot(kernels.high - kernels.seconds, seconds * (call.high - 1))
+    return replace(kernels, seconds=seconds, low=seconds - below, high=seconds + above)
 
 
 def like(row: Row, chip: chips.Chip) -> Like | None:
@@ -204,3 +316,21 @@ def at_best(law: Law) -> Law:
         return law
     times, _ = least_times(count(law.family, rows, law.dtype), chip_of(law.chip))
     return msgspec.structs.replace(law, compute=float((times / rows["seconds"]).max()))
+
+
+def features_of(kernel: CompiledKernel) -> Features:
+    """Return what the time of one launch of a compiled kernel follows on a GPU."""
+    row, form = kernel.work, kernel.work.form or Form()
+    dtype = main_dtype(row.matrix_types) or "bf16"
+    if dtype == "fp32" and kernel.chip is not None and "tf32" in kernel.chip.matrix:
+        dtype = "tf32"  # JAX's default on GPUs
+    return Features(
+        form.kind,
+        row.bytes,
+        row.matrix_flops,
+        row.vector_flops,
+        dtype,
+        form.sizes,
+        sum(row.operations.values()),
+        form.bits,
+    )

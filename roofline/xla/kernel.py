@@ -19,6 +19,7 @@ from roofline_helpers import chips
 from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Fields, si
+from roofline_helpers.measured.kernels import least_kernel
 from roofline_helpers.roofline import NETWORK, Kernel, Roofline, bound_of
 
 # --- The least time of a program's exchanges on the links between its devices --------------------
@@ -329,8 +330,10 @@ def chip_roofline(
         return min([*peaks, roof.peak] if len(known) < len(names) else peaks)
 
     link = chip.links.get("ici") or chip.links.get("nvlink")
+    floor = least_kernel(chip) if chip.kind == "gpu" else roof.floor
     return replace(
         roof,
+        floor=floor,
         peak=min(map(peak, matrix_types), default=roof.peak),
         network=float(link) if link else None,
         name=" ".join([chip.name, *matrix_types]),

@@ -17,7 +17,7 @@ from roofline.xla.buffers import Buffer
 from roofline.xla.changes import Changes, changes
 from roofline.xla.collectives import CollectiveOp
 from roofline.xla.compiler import MemoryStats
-from roofline.xla.expected import Expected, Like, expected_of, worth_of_cycles
+from roofline.xla.expected import as_one_call, combined, expected_of, floor_of_launch
 from roofline.xla.flops import Flops
 from roofline.xla.hlo import brief
 from roofline.xla.kernel import (
@@ -35,8 +35,8 @@ from roofline.xla.metadata import SourceLine, scope_of
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.targets import chip_of, clock_of
 from roofline_helpers import __version__, chips
-from roofline_helpers.chips import floor_of
 from roofline_helpers.common import records
+from roofline_helpers.measured.kernels import Expected
 from roofline_helpers.roofline import FLOOR, bound_of
 
 if TYPE_CHECKING:
@@ -257,45 +257,44 @@ class Report:
 
     @functools.cached_property
     def expected(self) -> Expected | None:
-        """The time to expect – `seconds`, from `low` to `high`, and `why`.
+        """The time to expect – `seconds`, from `low` to `high`, its `source`, and `why`.
 
-        A TPU's kernel takes its reached roof or the compiler's cycles, a GPU's what good kernels of
-        its size take. None if the chip is not in the table.
+        A GPU's kernels take what measured ones like them took, a TPU's the compiler's cycles or the
+        reached roof. Without `seconds`, kernels that nobody measured may take any time above `low`.
+        None if the chip is not in the table.
         """
         if self.chip is None:
             return None
         alone = [
-            (likely, kernel.limit or "")
+            (likely, kernel)
             for likely, kernel in zip(self.likely, self.kernels, strict=True)
-            if not kernel.work.overlaps
+            if not kernel.work.overlaps and kernel.launches
         ]
-        good, _ = self._total([(likely.good, limit) for likely, limit in alone])
-        usual, _ = self._total([(likely.usual, limit) for likely, limit in alone])
-        bound, most = self.time_at_roof or 0.0, self.time_at_most or 0.0
+        counted = [
+            (likely.low if likely.seconds is None else likely.seconds, kernel.limit or "")
+            for likely, kernel in alone
+        ]
+        whole, _ = self._total(counted)
+        found = combined([likely for likely, _ in alone], whole, self.chip)
+        launches = sum(kernel.launches for _, kernel in alone)
+        if self.chip.kind == "gpu" and launches > 1:
+            found = as_one_call(found, launches)
+        most = self.time_at_most or 0.0
         if len(self.ends) > 1:
             most = max(end.expected.high for end in self.ends if end.expected is not None)
-        if any(kernel.work.is_scalar and kernel.flops for kernel in self.kernels):
-            why = "the floor of launches; single numbers, one after another, may take any time"
-            return Expected(good, bound, math.inf, why)
-        if self.cycle_seconds is None:
-            return Expected(good, good, max(usual, most), "reached ceilings")
-        least, largest, why = worth_of_cycles()
-        for kernel in self.kernels:
-            if kernel.work.cycles is None and kernel.work.operations.keys() & {"scatter", "sort"}:
-                why += f"; the compiler says nothing of {kernel.work.role}, which may take longer"
-                most = math.inf
-                break
-        return Expected(good, max(least * good, bound), max(largest * good, most), why)
+        cached = self.chip.kind == "gpu" and found.seconds is not None  # small operands may be
+        low = found.low if cached else max(found.low, self.time_at_roof or 0.0)
+        return replace(found, low=low, high=max(found.high, most))
 
     @functools.cached_property
-    def likely(self) -> tuple[Like, ...]:
-        """The seconds to expect of each kernel, good and usual."""
-        return tuple(expected_of(kernel, self.floor or 0.0) for kernel in self.kernels)
+    def likely(self) -> tuple[Expected, ...]:
+        """The time to expect of each kernel, over all its launches."""
+        return tuple(expected_of(kernel) for kernel in self.kernels)
 
     @functools.cached_property
     def floor(self) -> float | None:
-        """Least seconds of a launch, measured or assumed."""
-        return None if self.chip is None else floor_of(self.chip)
+        """Least seconds of a launch among others, measured or assumed."""
+        return None if self.chip is None else floor_of_launch(self.chip)
 
     @property
     def time_with_floor(self) -> float | None:
@@ -514,6 +513,7 @@ def _brief(row: Row) -> dict[str, Any]:
         cycles=None,
         padding=0,
         matmul=(),
+        form=None,
         behind=row.behind if collective else 0,
     )
     brief = storage.unusual(bare, Row())

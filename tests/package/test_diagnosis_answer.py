@@ -160,7 +160,7 @@ def test_a_program_of_short_launches_is_bound_by_them() -> None:
     short = Row("k", "add", read={"hbm": 1000}, written={"hbm": 1000})
     report = replace(records()["ledger-matmul", "v6e"], target="h200", rows=(short,))
     assert report.bounds == ("latency",)
-    said = "is bound by its launches: the floor of launches takes all of its least time, 2.91 µs"
+    said = "is bound by its launches: the floor of launches takes all of its least time, 800 ns"
     assert said in compiled_answer(report)
     nothing = replace(report, rows=())
     assert compiled_answer(nothing) == "This program runs no kernel, so nothing bounds it."

@@ -60,7 +60,8 @@ def test_what_the_compiler_has_no_cycles_for_leaves_the_expected_time_open(spars
     args = spec(100_000, 64, dtype="float32"), spec(100_000, dtype="int32")
     expected = xla.analyze(summed, *args, chip="v6e").expected
     assert expected
-    assert (math.isinf(expected.high), "nothing of scatter" in expected.why) == (sparse, sparse)
+    assert (math.isinf(expected.high), "no cycles for" in expected.why) == (sparse, sparse)
+    assert (expected.seconds is None, "at least" in str(expected)) == (sparse, sparse)
 
 
 def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> None:
@@ -198,7 +199,8 @@ def test_single_numbers_in_a_loop_take_their_turns() -> None:
         assert (row.flops.transcendentals, row.bytes) == (1, 0)
         on_chip = replace(report, target="v6e", platform="tpu")
         assert "latency" in on_chip.bounds
-        assert on_chip.expected.low <= 1e-3 < on_chip.expected.seconds < on_chip.expected.high
+        assert on_chip.expected.seconds is None
+        assert 0.3e-3 < on_chip.expected.low <= 1e-3  # a clock each
         assert on_chip.expected.high == math.inf
 
 

@@ -1,0 +1,144 @@
+"""The record of kernels that XLA made, and the laws of their classes."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import roofline_helpers as rh
+from measurements.kernel_laws import Kind, summary
+from measurements.kernels import CHIPS, cases, rows_of
+from roofline.xla.expected import as_one_call, combined, expected_features, expected_of
+from roofline.xla.kernel import kernel_of
+from roofline.xla.ledger import kernels
+from roofline_helpers.measured.kernels import (
+    Expected,
+    Features,
+    expected_kernel,
+    features_of_row,
+    kernel_laws,
+    least_kernel,
+    measured_kernels,
+)
+from roofline_helpers.measured.tables import FOLDER
+
+ROWS = measured_kernels()
+
+
+def errors() -> list[dict[str, str]]:
+    with (FOLDER / "kernel-errors.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("key", CHIPS)
+def test_the_table_is_made_of_what_was_timed(key: str) -> None:
+    remade = [row for case in itertools.islice(cases(key), 40) for row in rows_of(key, case)]
+    committed = [row for row in ROWS if row["chip"] == key][: len(remade)]
+    assert [{name: str(value) for name, value in row.items()} for row in remade] == committed
+
+
+def test_no_kernel_of_the_record_beats_its_bound() -> None:
+    """Operands that the L2 may hold still don't cross the memory's boundary: those it can't do."""
+    for row in ROWS:
+        of, chip = features_of_row(row), rh.chip(row["chip"])
+        roof = chip.roofline(of.dtype)
+        beyond = max(of.bytes - float(chip.memory["l2"].capacity), 0) / roof.bandwidth
+        assert float(row["cold_s"]) >= 0.98 * max(beyond, of.flops / roof.peak), row
+
+
+@pytest.mark.parametrize("key", CHIPS)
+def test_the_smallest_kernels_take_about_a_microsecond(key: str) -> None:
+    small = [
+        float(row["cold_s"])
+        for row in ROWS
+        if row["chip"] == key and float(row["bytes"]) < 1e5 and row["launches"] == "1"
+    ]
+    assert 0.5e-6 < min(small) <= least_kernel(rh.chip(key)) < 1.3e-6
+    assert np.mean(np.array(small) < least_kernel(rh.chip(key))) < 0.2
+    assert least_kernel(rh.chip(key)) < rh.chip(key).floor.value / 2
+
+
+@pytest.mark.parametrize("name", ["FFT", "LU", "attention"])
+def test_the_constants_are_those_that_the_script_fits(name: str) -> None:
+    law, _, _ = summary(Kind(name, [row for row in ROWS if row["kind"] == name]))
+    committed = kernel_laws().kinds[name]
+    assert law.weights == pytest.approx(committed.weights, rel=0.05)
+    assert (law.low, law.high) == pytest.approx((committed.low, committed.high), rel=0.05)
+
+
+def test_eight_in_ten_left_out_kernels_are_inside() -> None:
+    left_out = [row for row in errors() if row["left_out"] == "cases"]
+    counts = np.array([float(row["cases"]) for row in left_out])
+    inside = np.array([float(row["inside"]) for row in left_out])
+    assert 0.78 < (counts * inside).sum() / counts.sum() < 0.9
+    assert all(
+        share > 0.68 for share, n in zip(inside, counts, strict=True) if n >= 10
+    )  # of fewer cases one more or less is a tenth
+    by_kind = {row["kind"]: float(row["width"]) for row in left_out}
+    assert by_kind["stream"] < by_kind["matmul"] < by_kind["convolution"] < by_kind["atomics"]
+
+
+def test_the_intervals_hold_on_the_table() -> None:
+    inside: Counter[bool] = Counter()
+    for row in ROWS[::7]:
+        found = expected_kernel(features_of_row(row), rh.chip(row["chip"]))
+        if found is not None:
+            inside[found.low <= float(row["cold_s"]) <= found.high] += 1
+    assert 0.78 < inside[True] / inside.total() < 0.93
+
+
+def test_what_nobody_measured_has_no_time() -> None:
+    sort = Features("sort", 4e6, sizes=(1, 10**6, 1))
+    assert expected_kernel(sort, rh.chip("h100")) is not None
+    assert [expected_features(sort, rh.chip(name)) for name in ("b200", "a100-80gb")] == [None] * 2
+    assert expected_kernel(Features("top-k", 4e6, sizes=(64, 10**5, 1)), rh.chip("h100")) is None
+    text = """HloModule t
+ENTRY %m (a: f32[1048576]) -> f32[1048576] {
+  %a = f32[1048576]{0} parameter(0)
+  ROOT %c = f32[1048576]{0} custom-call(%a), custom_call_target="theirs"
+}"""
+    (row,) = kernels(text, "gpu").rows
+    found = expected_of(kernel_of(row, rh.chip("h100").per_device()))
+    assert (found.seconds, found.high, found.source) == (None, math.inf, "not measured")
+    assert found.low == pytest.approx(2 * 4 * 2**20 / 3.35e12)
+    assert str(found) == "at least 2.5 µs, not measured"
+
+
+ROUGHLY = Expected(1e-3, 0.8e-3, 1.3e-3, "its class, sort")
+
+
+def test_kernels_add_up_with_errors_that_are_partly_their_own() -> None:
+    h100 = rh.chip("h100")
+    sums = [combined([ROUGHLY] * n, n * 1e-3, h100) for n in (1, 4, 100)]
+    relative = [(found.high - found.low) / (found.seconds or 1.0) for found in sums]
+    assert relative[0] == pytest.approx(0.5)
+    assert relative[0] > relative[1] > relative[2] > 0.5 * kernel_laws().call.correlation ** 0.5
+    call = as_one_call(sums[2], 100)
+    assert call.seconds == pytest.approx(0.1 + 99 * kernel_laws().call.gap)
+    open_ended = combined([ROUGHLY, Expected(None, 1e-4, math.inf)], 1.1e-3, h100)
+    assert (open_ended.seconds, open_ended.high) == (None, math.inf)
+    little = combined([ROUGHLY, Expected(None, 1e-7, math.inf)], 1e-3, h100)
+    assert (little.seconds, little.high) == (1e-3, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "least", "most"),
+    [
+        ("stream", (5 * 10**7 + 1,), 1.5, 4.0),  # odd: one element a thread
+        ("stream", (5 * 10**7,), 1.0, 1.4),
+        ("transpose", (5 * 10**7,), 1.0, 1.6),
+    ],
+)
+def test_a_size_that_is_no_multiple_of_four_slows_a_stream(
+    kind: str, sizes: Any, least: float, most: float
+) -> None:
+    moved = 2 * 2 * sizes[0]
+    found = expected_kernel(Features(kind, moved, sizes=sizes), rh.chip("h100"))
+    assert found is not None
+    assert least < (found.seconds or 0.0) / (moved / 3.35e12) < most
