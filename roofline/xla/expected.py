@@ -176,9 +176,9 @@ def combined(every: Sequence[Expected], whole: float, chip: chips.Chip) -> Expec
         why = "; ".join(dict.fromkeys(each.why for each in unknown[:3]))
         return Expected(None, low, math.inf, NOT_MEASURED, why)
     sources = Counter(each.source.partition(",")[0] for each in every)
-    source = every[0].source if len(every) == 1 else ""
-    source = source or ", ".join(f"{name} {n}" for name, n in sources.most_common())
-    why = every[0].why if len({each.why for each in every}) == 1 else f"kernels by source: {source}"
+    of_each = ", ".join(f"{name} {n}" for name, n in sources.most_common())
+    source = every[0].source if len(every) == 1 else f"kernels by source: {of_each}"
+    why = max(known, key=lambda pair: pair[1], default=(every[0], 0.0))[0].why if every else ""
     if unknown:
         high, why = math.inf, f"{why}; {unknown[0].why}"
     return Expected(whole, low, high, source, why)
