@@ -59,8 +59,8 @@ def expected_of(kernel: CompiledKernel) -> Expected:
     reached = max(once * kernel.launches, least)
     if row.is_scalar and kernel.flops:
         ticks = clock_of(chip)
-        least = max(least, kernel.flops / ticks[0] if ticks else 0.0)
-        why = "single numbers, one after another, a clock each at least, may take any time"
+        least = max(least, kernel.launches / ticks[0] if ticks else 0.0)
+        why = "single numbers, one after another, a clock a turn at least, may take any time"
         return Expected(None, least, math.inf, NOT_MEASURED, why)
     if row.collective is not None:
         exchange = like(row, chip)
