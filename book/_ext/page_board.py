@@ -150,11 +150,11 @@ def _kinds() -> dict[str, str]:
 
     def row(what: Any, its: Any) -> list[str]:
         rest = [percent(its["signed"])]
-        names = ("median error", "within 25%", "rule of thumb", "with one factor per chip")
+        names = ("median error", "in range", "rule of thumb", "with one factor per chip")
         rest += [f"{its[name]:.0%}" if its[name] == its[name] else "–" for name in names]
         return [what, str(its["rows"]), f"{its['from'][:7]} to {its['to'][:7]}", *rest]
 
-    heads = ["of", "rows", "software of", "signed, %", "median error", "within 25%"]
+    heads = ["of", "rows", "software of", "signed, %", "median error", "in its range"]
     heads += ["the envelope's", "envelope, one factor per chip"]
     without = kinds[~kinds.skill & ~few]
     doubts = [*validation.points().doubt.dropna().unique(), "the numbers of workers aren't given"]

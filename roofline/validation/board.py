@@ -9,9 +9,9 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roofline import evidence as files
-from roofline.serving.service import DENSE, MIXTURE
+from roofline.serving.service import DENSE, MIXTURE, SPREAD
 from roofline.validation.loads import served
-from roofline.validation.rivals import by_kind
+from roofline.validation.rivals import by_kind, ratios, spread
 from roofline.validation.steps import (
     PublishedDecode,
     PublishedStep,
@@ -126,7 +126,45 @@ def kinds(*, every: int = 3) -> pandas.DataFrame:
     points = points.assign(what=points.quantity + ", " + points.kind.map(short) + apart)
     names = ("published", "predicted", "rule of thumb")
     points = points.rename(columns={name: f"{name} s" for name in names})
-    return by_kind(pandas.concat([board, points], join="inner"))
+    board = board.assign(apart=False, quantity="time per token")
+    both = pandas.concat([board, points], join="inner")
+    ratio = both["published s"] / both["predicted s"]
+    columns = (
+        both[name] for name in ("what", "kind", "apart", "quantity", "chip", "model", "type")
+    )
+    ends = [
+        training_range(kind, recipe[0], (recipe[0], recipe[1], recipe[2]))
+        if what.startswith("training")
+        else SPREAD[MIXTURE if apart else kind, apart, quantity]
+        for what, kind, apart, quantity, *recipe in zip(*columns, strict=True)
+    ]
+    return by_kind(both.assign(inside=ratio.between(*map(list, zip(*ends, strict=True)))))
+
+
+@cache
+def training_range(
+    kind: str, chip: str, without: tuple[str, str, str] | None = None
+) -> tuple[float, float]:
+    """Return the factors of a training step's time for a range, from all recipes but one.
+
+    A mixture's lower end is at most that of dense models, which are predicted better.
+
+    Examples
+    --------
+    >>> low, high = training_range("dense", "h100")
+    >>> low < 1 < high
+    True
+    """
+    board = _training()
+    known = ratios(board[board.kind == kind])
+    low, high = spread(known.drop([without]) if without else known, chip)
+    return (min(low, training_range(DENSE, chip)[0]) if kind == MIXTURE else low), high
+
+
+@cache
+def _training() -> pandas.DataFrame:
+    board = scoreboard(law=True)
+    return board[board.step == "training"]
 
 
 def _rows(law: bool) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,8 @@ from roofline.network import topology
 from roofline.serving import Readers, ServingStep
 from roofline.serving.service import SPREAD, Range, ranges
 from roofline.serving.setting import TYPES
-from roofline.validation.board import scoreboard
+from roofline.validation.board import training_range
 from roofline.validation.loads import bound
-from roofline.validation.rivals import ratios, spread
 from roofline.validation.steps import (
     SERVING,
     SETTING,
@@ -58,8 +56,6 @@ COLUMNS = (
     *("row", "bound s", "predicted s", "by", "low s", "high s", "measured s", "error"),
     *("tokens/s a chip", "types", "refused"),
 )
-FEWEST = 10
-"""Least number of recipes on the board for a range."""
 
 
 def predict(path: str | Path) -> pandas.DataFrame:
@@ -220,19 +216,11 @@ def _check_widths(widths: Any) -> None:
             name_of(f"setting of {part}", name, [field.name for field in fields(PARTS[part])])
 
 
-@cache
-def _spread(kind: str, chip: str) -> tuple[float | None, float | None]:
-    """Return the factors of a training step's time for a range; None with too few recipes."""
-    board = scoreboard(law=True)
-    known = ratios(board[(board.step == "training") & (board.kind == kind)])
-    return spread(known, chip) if len(known) >= FEWEST else (None, None)
-
-
 def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
     by_law, seconds = step.by_law, step.by_law.seconds
     low, high = None, None
     if isinstance(step, PublishedStep):
-        low, high = _spread(step.kind, step.topology.chip.key)
+        low, high = training_range(step.kind, step.topology.chip.key)
     elif isinstance(by_law, ServingStep) and by_law.setting.phase == "decode" and by_law.has_laws:
         low, high = SPREAD[step.kind, False, "time per token"]
         low, high = low / (1 + by_law.missed), high * (1 + by_law.missed)

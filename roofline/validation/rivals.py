@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roofline_helpers.chips import chip as chip_of
+
 if TYPE_CHECKING:
     import pandas
 
@@ -52,34 +54,36 @@ def factor(known: pandas.Series, chip: str | None = None) -> float:
 def spread(known: pandas.Series, chip: str) -> tuple[float, float]:
     """Return two factors of a prediction between which eight of ten published times lie.
 
-    Each recipe's ratio is divided by its chip's factor without it. The lowest and the highest tenth
-    are cut off (positions over n + 1, to predict one more recipe), and multiplied by the chip's
-    factor.
+    Of the recipes of this kind of chip, GPUs or TPUs, the lowest and the highest tenth are cut off
+    (positions over n + 1, to predict one more recipe). A factor of the chip's own would shift the
+    range: the next release of software is faster. The prediction lies in its own range.
 
     Examples
     --------
     >>> from roofline.validation import scoreboard
     >>> board = scoreboard(law=True)
     >>> low, high = spread(ratios(board[board.kind == "dense"]), "v5e")
-    >>> low < 1 < high < 1.5
+    >>> low < 1 < high < 1.6
     True
     """
-    apart = [known[recipe] / factor(known.drop(recipe), recipe[0]) for recipe in known.index]
-    low, high = np.quantile(apart, (0.1, 0.9), method="weibull") * factor(known, chip)
-    return float(low), float(high)
+    kinds = [chip_of(name).kind for name in known.index.get_level_values(0)]
+    alike = known[[kind == chip_of(chip).kind for kind in kinds]]
+    low, high = np.quantile(alike, (0.1, 0.9), method="weibull")
+    return min(1.0, float(low)), max(1.0, float(high))
 
 
 def by_kind(rows: pandas.DataFrame) -> pandas.DataFrame:
     """Return the errors of each kind of row, one line a kind, beside those of the rule of thumb.
 
-    "skill" is whether the model as it is beats the rule of thumb with one factor per chip, from the
+    "in range" is the share of rows that lie in their range, as the column "inside" says. "skill" is
+    whether the model as it is beats the rule of thumb with one factor per chip, from the
     chip's other recipes.
 
     Parameters
     ----------
     rows : DataFrame
-        With columns "what" (the kind), chip, model, type, date, "published s", "predicted s" and
-        "rule of thumb s": seconds, or another quantity.
+        With columns "what" (the kind), chip, model, type, date, inside, "published s", "predicted
+        s" and "rule of thumb s": seconds, or another quantity.
 
     Examples
     --------
@@ -104,6 +108,7 @@ def by_kind(rows: pandas.DataFrame) -> pandas.DataFrame:
             "median error": error.abs().median(),
             "signed": error.median(),
             "within 25%": (error.abs() <= 0.25).mean(),
+            "in range": own.inside.mean(),
             "rule of thumb": rule.abs().median(),
             "with one factor per chip": corrected,
             "skill": bool(error.abs().median() < corrected),

@@ -84,7 +84,14 @@ def test_no_judged_point_beats_its_bound(judged: pandas.DataFrame) -> None:
 
 def test_a_rule_with_a_factor_is_judged_on_recipes_that_gave_it_nothing() -> None:
     rows: Callable[..., dict[str, Any]] = lambda model, published: {  # noqa: E731
-        **{"what": "a kind", "chip": "h100", "model": model, "type": "bf16", "date": "2026-01-01"},
+        **{
+            "what": "a kind",
+            "inside": True,
+            "chip": "h100",
+            "model": model,
+            "type": "bf16",
+            "date": "2026-01-01",
+        },
         **{"published s": published, "predicted s": 1.1, "rule of thumb s": 0.5},
     }
     table = pandas.DataFrame([rows("one", 1.0), rows("other", 2.0)])

@@ -8,7 +8,9 @@ import page_board
 import roofline
 from roofline import evidence as files
 from roofline import validation
-from roofline.validation.rivals import ratios, spread
+from roofline.serving.service import DENSE, MIXTURE
+from roofline.validation.board import training_range
+from roofline.validation.rivals import ratios
 from tools import books, constants
 
 PAGE = (books.ROOT / "book/scoreboard.md").read_text("utf-8")
@@ -49,7 +51,9 @@ def test_kinds_are_as_the_page_says(texts: dict[str, str]) -> None:
     assert list(many.index[~many.skill]) == ["training, dense"]
     assert texts["board_no_skill"].startswith("training, dense (")
     first = kinds.loc["first token, mixtures, prompts apart"]
-    assert first["rule of thumb"] > first["median error"] > 0.5
+    assert first["rule of thumb"] > first["median error"] > 0.4
+    served = kinds[~kinds.index.str.startswith("training") & (kinds.rows >= 20)]
+    assert served["in range"].between(0.74, 0.97).all()
     assert first["signed"] < -0.3
     points = validation.points()
     assert points.doubt.dropna().nunique() == texts["board_left_out"].count("\n") - 1
@@ -62,15 +66,18 @@ def test_laws_meet_their_aims_where_the_page_says(texts: dict[str, str]) -> None
     assert met == ["matmul, bf16", "grouped matmul, fp8 in blocks", "all-to-all, fp16"]
 
 
-@pytest.mark.parametrize("what", ["dense", "experts"])
-def test_ranges_hold_for_four_of_five_recipes_that_are_left_out(what: str) -> None:
-    rows = page_board.frame()
-    known = ratios(rows[rows.what == what], "law s")
-    inside = 0
+@pytest.mark.parametrize("kind", [DENSE, MIXTURE])
+def test_ranges_hold_for_four_of_five_recipes_that_are_left_out(kind: str) -> None:
+    rows = roofline.scoreboard(law=True)
+    known = ratios(rows[(rows.step == "training") & (rows.kind == kind)])
+    inside, below = 0, 0
     for recipe in known.index:
-        low, high = spread(known.drop(recipe), recipe[0])
+        low, high = training_range(kind, recipe[0], recipe)
+        assert low <= 1 <= high < 4 * low
         inside += low <= known[recipe] <= high
-    assert 0.75 < inside / len(known) < 0.9
+        below += known[recipe] < low
+    assert 0.75 < inside / len(known) < 0.95
+    assert below / len(known) > 0.02 or kind == MIXTURE  # not shifted upwards
 
 
 def test_the_worst_are_the_worst_and_each_has_its_reason(texts: dict[str, str]) -> None:
