@@ -16,13 +16,13 @@ sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
 from page_figures import EXPLAINED, explained
 from roofline.xla import can_compile
 
-MIXTURES = "notebooks/mixtures-of-experts.ipynb"
+LAST = "notebooks/can-you-trust-a-roofline.ipynb"
 COPIES = {
     "book/images/measured-kernels.png": (
         "notebooks/measured-kernels.ipynb",
         "fig-measured-density",
     ),
-    "book/images/scoreboard-errors.png": (MIXTURES, "fig-step-errors"),
+    "book/images/scoreboard-errors.png": (LAST, "fig-step-errors"),
 }
 
 
