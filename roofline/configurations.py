@@ -239,8 +239,8 @@ class _Reader:
         if family is None:
             raise BadValue(
                 f"{self.path}: the architecture {architecture} (model_type {self.kind}) isn't "
-                "read. Make a models.Decoder with a models.Block for each layer. Read are "
-                f"{', '.join(families)}"
+                f"read{self._new()}. Make a models.Decoder with a models.Block for each layer. "
+                f"Read are {', '.join(families)}"
             )
         family = {**families.get(family.get("same"), {}), **family}
         base = self.kind.removesuffix("_text").replace("_", "")
@@ -252,6 +252,21 @@ class _Reader:
                 f"{self.kind} is: its layers or its head may be others. Make a models.Decoder"
             )
         return family
+
+    def _new(self) -> str:
+        """Return which keys no family has: what is new in an architecture."""
+        known = _known()
+        names = {
+            name for keys in known["keys"].values() for listed in keys.values() for name in listed
+        }
+        ignored = re.compile("|".join(known["harmless"]["parts"]))
+        shaping = re.compile(known["structure"]["parts"])
+        odd = [
+            key
+            for key in sorted(self.text.keys() - names - {*known["harmless"]["names"], *PARTS})
+            if self.text[key] and shaping.search(key) and not ignored.search(key)
+        ]
+        return f": nobody else has {', '.join(odd)}" if odd else ""
 
     # --- facts --------------------------------------------------------------------------------
 
@@ -325,7 +340,8 @@ class _Reader:
 
     def _named(self, blocks: tuple[Block, ...]) -> Decoder:
         """Return the decoder of these layers."""
-        mixers = [block.mixer for block in blocks if block.mixer and block.mixer.cache_width]
+        mixers = [block.mixer for block in blocks if block.mixer]
+        mixers = [mixer for mixer in mixers if mixer.cache_width] or mixers
         mixer = next((mixer for mixer in mixers if not mixer.window), mixers[0])
         experts = next((block.experts for block in blocks if block.experts), None)
         dense = [f.d_ff for block in blocks for f in block.feeds if isinstance(f, FeedForward)]
@@ -441,7 +457,7 @@ class _Reader:
             if wide in (None, "auto"):
                 wide = self.need("expand") * self.d_model // heads
             sizes = (heads, whole("head_dim", wide), self.need("groups"), state, kernel)
-            return mamba_2(self.d_model, *sizes, self._state_dtype())
+            return mamba_2(self.d_model, *sizes, self._state_dtype(), self.get("chunk", 256))
         rank = self.get("rank")
         rank = -(-self.d_model // 16) if rank in (None, "auto") else rank
         inner = self.need("expand") * self.d_model
@@ -551,16 +567,15 @@ def _stored(path: Path, data: Mapping[str, Any], blocks: Iterable[Block]) -> Sto
         parts = {"mixers": block.mixer, "experts": block.experts, "weights": dense}
         for part, layer in parts.items():
             if layer is not None:
-                state = isinstance(layer, Mixer) and layer.state_bytes > 0
-                size = layer.weights if isinstance(layer, Mixer) else layer.matrices(1)
-                converted = _converted(n, "states" if state else part, given)
-                matrices[part].append((size, converted))
+                matrices[part] += _converted(n, part, layer, given)
     types: dict[str, str] = {}
     for part, sizes in matrices.items():
         total = sum(size for size, _ in sizes) or 1
         share = sum(size for size, converted in sizes if converted) / total
         if 0.1 < share < 0.9:
-            return Stored(f"{path.name} converts {share:.0%} of the {part}: types differ by layer")
+            return Stored(
+                f"{path.name} converts {share:.0%} of the {part}: types differ by matrix or layer"
+            )
         if sizes:
             types[part] = kind if share > 0.5 else "bf16"
     cache = given.get("kv_cache_scheme") or given.get("kv_cache_quant_algo")
@@ -609,22 +624,56 @@ def _type(scheme: Mapping[str, Any]) -> str:
     return f"{blocks if bits < 8 or blocks == 'mx' else ''}fp{bits}"
 
 
-def _converted(layer: int, part: str, given: Mapping[str, Any]) -> bool:
-    """Return whether a part's matrices of a layer are converted, whatever their names."""
-    names = [
-        f"{start}layers.{layer}.{name}"
-        for start in ("model.", "model.language_model.", "language_model.model.", "backbone.")
-        for name in _known()["modules"][part]
+def _converted(
+    layer: int, part: str, of: Mixer | FeedForward | Experts, given: Mapping[str, Any]
+) -> list[tuple[float, bool]]:
+    """Return the sizes of a part's matrices, and whether each is converted, whatever its name."""
+    kind = part
+    if isinstance(of, Mixer):
+        kind = "states" if of.state_bytes else "latents" if of.latent else "attention"
+    known = _known()["modules"]
+    sizes = _sizes(of) if isinstance(of, Mixer) else dict.fromkeys(known["feeds"], 1.0)
+    ignored = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+    kept = [pattern for key in ignored for pattern in given.get(key) or ()]
+    targets = [
+        group["targets"]
+        for group in (given.get("config_groups") or {}).values()
+        if "Linear" not in group.get("targets", ["Linear"])
     ]
 
-    def any_of(patterns: Iterable[str]) -> bool:
-        return any(_matches(pattern, name) for pattern in patterns for name in names)
+    def is_converted(matrix: str) -> bool:
+        names = [
+            f"{start}layers.{layer}.{place}.{name}"
+            for start in ("model.", "model.language_model.", "language_model.model.", "backbone.")
+            for place in known["of"][kind]
+            for name in known["feeds" if part != "mixers" else kind][matrix]
+        ]
 
-    for group in (given.get("config_groups") or {}).values():
-        if "Linear" not in group.get("targets", ["Linear"]) and not any_of(group["targets"]):
-            return False
-    ignored = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
-    return not any(any_of(given.get(key) or ()) for key in ignored)
+        def any_of(patterns: Iterable[str]) -> bool:
+            return any(_matches(pattern, name) for pattern in patterns for name in names)
+
+        return all(map(any_of, targets)) and not any_of(kept)
+
+    return [(size, is_converted(matrix)) for matrix, size in sizes.items()]
+
+
+def _sizes(mixer: Mixer) -> dict[str, float]:
+    """Return the elements of a mixer's matrices, relative to each other."""
+    within = mixer.weights - mixer.output
+    if latent := mixer.latent:
+        rest = {
+            "q_b": latent.q_rank * mixer.heads * (latent.nope_dim + latent.rope_dim),
+            "kv_b": latent.kv_rank * mixer.heads * (latent.nope_dim + latent.value_dim),
+        }
+        down, read = within - sum(rest.values()), latent.q_rank + latent.kv_rank + latent.rope_dim
+        if not latent.q_rank:  # one matrix makes the queries
+            return {"q_a": 0.8 * down, "kv_a": 0.2 * down, "kv_b": rest["kv_b"], "o": mixer.output}
+        share = latent.q_rank / read
+        return {"q_a": share * down, "kv_a": (1 - share) * down, **rest, "o": mixer.output}
+    if mixer.state_bytes:
+        return {"in": within, "out": mixer.output}
+    cached = within * mixer.cache_width / mixer.made
+    return {"q": within - cached, "k": cached / 2, "v": cached / 2, "o": mixer.output}
 
 
 def _matches(pattern: str, module: str) -> bool:

@@ -10,7 +10,7 @@ Kernels
     of layer; embedding, last norm and LM head once. Queries, keys and values are one matmul, and so
     are gate and up. In prefill only the last token of each prompt goes through the LM head. Latent
     attention absorbs its matrices in decode; an indexer reads all keys and chooses some. A layer
-    with a state reads and writes it once. A mixture has its router, the choice, the way of tokens
+    with a state reads and writes it once; prompts are scanned in chunks. A mixture has its router, the choice, the way of tokens
     to experts and back, and matmuls of those experts that any token uses; with `law` they are one
     measured kernel.
 Devices

@@ -202,7 +202,10 @@ def _chosen(layer: Layer, mixer: Mixer) -> dict[str, Work]:
 
 
 def _state(layer: Layer, mixer: Mixer) -> int:
-    """Add a layer with a state, which each token reads and writes; return its result's columns."""
+    """Add a layer with a state, which each token reads and writes; return its result's columns.
+
+    Prompts are read in chunks: between them states go to the memory and back.
+    """
     s, d = layer.sizes, layer.sizes.model.d_model
     inner, columns = (split(n // d, s.widths) for n in (mixer.output, mixer.weights - mixer.output))
     layer.project("in projection", "n1", "in", d, {"u": columns})
@@ -214,12 +217,23 @@ def _state(layer: Layer, mixer: Mixer) -> int:
     for op in kernels:
         y, width = ("o", inner) if op == kernels[-1] else ("u, convolved", columns)
         size = split(s.sequences * held[op], s.heads)
-        layer.ops[op] = Work(
+        job = Work(
             op,
             {x: nbytes(s.tokens * columns, s.half), f"S {op}": size},
             {y: nbytes(s.tokens * width, s.half), f"S {op}, new": size},
             vector_flops=s.tokens * flops[op],
             dtype=s.half,
         )
+        if s.prefill and op == "state update" and mixer.chunk:
+            pieces = s.sequences * split(s.new, mixer.chunk) * split(mixer.state, s.heads)
+            between = {"chunks' states": nbytes(pieces, s.half)}
+            job = replace(
+                job,
+                reads={**job.reads, **between},
+                writes={**job.writes, **between},
+                matrix_flops=2 * s.tokens * split(mixer.scan, s.heads),
+                vector_flops=0,
+            )
+        layer.ops[op] = job
         x = y
     return inner

@@ -21,6 +21,7 @@ from roofline.terminal import Grid
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadValue, UnknownName, whole
 from roofline_helpers.common.show import si, significant
+from roofline_helpers.models import Decoder
 
 WIDTH = 100
 """Columns of an answer."""
@@ -84,6 +85,13 @@ def kind_of(load: Load) -> tuple[str, bool]:
     return MIXTURE if mixture else DENSE, apart
 
 
+def unlike(model: Decoder) -> str:
+    """Return what a model has that no compared one has: a state, or an indexer."""
+    if model.state_bytes:
+        return "layers with a state"
+    return "an indexer" if model.mixers(lambda mixer: mixer.top > 0) else ""
+
+
 def ranges(load: Load) -> dict[str, Range]:
     """Return each quantity that `validation.compare` has, with its range.
 
@@ -107,7 +115,8 @@ def ranges(load: Load) -> dict[str, Range]:
         rests = steps.get(name, [decode, prompt])
         missed = 1 + max(part.missed for part in rests)
         low, high = low / missed, high * missed
-        if not all(part.has_laws for part in rests):
+        model = decode.setting.model
+        if unlike(model) or not all(part.has_laws for part in rests):
             found[name] = Range(None, best, None)
         elif high / low > WIDEST:
             found[name] = Range(None, None, None)
@@ -472,7 +481,9 @@ def _lines(load: Load) -> Iterator[str]:
         )
     if own["time per token"].low is None:
         why = "for most of its time no kernels were measured"
-        if step.rests["none"] < 0.5:
+        if has := unlike(step.setting.model):
+            why = f"no service of a model with {has} was compared with its prediction"
+        elif step.rests["none"] < 0.5:
             why = "no service on such a chip was compared with its prediction"
         yield (
             f"Low and high aren't known: {why}. The roof leaves out what it costs to start a "

@@ -523,8 +523,6 @@ def step(
         resident=flag("resident", resident),
         reserve=runtime,
     )
-    if phase == "prefill":
-        decoder.attention_flops(context)  # refuses what isn't priced over a whole sequence
     return _fastest(setting, expert_widths) if mesh is None else ServingStep(setting)
 
 

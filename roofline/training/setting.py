@@ -136,7 +136,6 @@ def recomputed(asked: str | Iterable[str]) -> tuple[str, ...]:
 def refuse_misfit(setting: TrainingSetting) -> None:
     """Raise BadValue for arguments that are valid alone but not together."""
     model = setting.model
-    model.attention_flops(setting.seq)  # refuses what isn't priced over a whole sequence
     if setting.capacity is not None and setting.tile is not None:
         raise BadValue("give capacity or tile, not both")
     if (setting.capacity or setting.tile) and not model.experts:

@@ -138,7 +138,8 @@ def kinds(*, every: int = 3) -> pandas.DataFrame:
         else SPREAD[MIXTURE if apart else kind, apart, quantity]
         for what, kind, apart, quantity, *recipe in zip(*columns, strict=True)
     ]
-    return by_kind(both.assign(inside=ratio.between(*map(list, zip(*ends, strict=True)))))
+    low, high = map(list, zip(*ends, strict=True))
+    return by_kind(both.assign(inside=ratio.between(low, high)))
 
 
 @cache

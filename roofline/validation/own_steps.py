@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from roofline import serving
 from roofline.network import topology
 from roofline.serving import Readers, ServingStep
-from roofline.serving.service import SPREAD, Range, ranges
+from roofline.serving.service import SPREAD, Range, ranges, unlike
 from roofline.serving.setting import TYPES
 from roofline.validation.board import training_range
 from roofline.validation.loads import bound
@@ -219,7 +219,9 @@ def _check_widths(widths: Any) -> None:
 def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
     by_law, seconds = step.by_law, step.by_law.seconds
     low, high = None, None
-    if isinstance(step, PublishedStep):
+    if unlike(step.model):
+        pass  # no such step was compared
+    elif isinstance(step, PublishedStep):
         low, high = training_range(step.kind, step.topology.chip.key)
     elif isinstance(by_law, ServingStep) and by_law.setting.phase == "decode" and by_law.has_laws:
         low, high = SPREAD[step.kind, False, "time per token"]

@@ -145,6 +145,8 @@ class Mixer:
     state, recent, flops : int
         Elements of one sequence's recurrent state, and of the last inputs of a short convolution
         (16 bits each); FLOPs of one token's update and reading of that state.
+    scan, chunk : int
+        Multiply-adds of one token where a whole sequence is read in chunks of so many tokens.
     dtype : str
         Type of the recurrent state.
     latent : Latent, optional
@@ -173,6 +175,8 @@ class Mixer:
     state: int = 0
     recent: int = 0
     flops: int = 0
+    scan: int = 0
+    chunk: int = 0
     dtype: str = "fp32"
     latent: Latent | None = None
 
@@ -202,18 +206,9 @@ class Mixer:
         return _triangle(most) + (seq - most) * most
 
     def products(self, seq: int, whole: bool = False) -> int:
-        """Return the multiply-adds of attention on one sequence.
-
-        Raises
-        ------
-        BadValue
-            A state: how a sequence is read at once depends on the kernel.
-        """
-        if self.state:
-            raise BadValue(
-                f"{self.kind} isn't priced over a whole sequence, in training or prefill: that "
-                "takes the chunk in which its kernel scans, and what it recomputes. Decoding is"
-            )
+        """Return the multiply-adds of attention on one sequence, or of scanning it in chunks."""
+        if not self.cache_width:
+            return self.scan * seq
         chosen = self.choosing * (seq * seq if whole else _triangle(seq))
         return self.scores * self.pairs(seq, whole) + chosen
 

@@ -13,6 +13,8 @@ import roofline
 import roofline_helpers as rh
 from roofline import configurations
 from roofline.configurations import model
+from roofline.recurrent import mamba_2
+from roofline.serving import service
 from roofline_helpers import RooflineError
 from roofline_helpers.models import Decoder, Local
 from roofline_helpers.models.layers import Experts, Mixer
@@ -255,7 +257,10 @@ def test_a_list_of_layers_that_are_all_alike_says_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (FILES["DeepSeek-V4-Flash"], "DeepseekV4ForCausalLM.*deepseek_v4"),
+        (
+            FILES["DeepSeek-V4-Flash"],
+            "DeepseekV4ForCausalLM.*deepseek_v4.*else has compress_ratios, hc_mult",
+        ),
         (FILES["Step-3.7-Flash"], "Step3p7FlashForCausalLM"),
         ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "BertForMaskedLM"),
         ({**LLAMA, "architectures": ["LlamaForCausalLMEagle3"]}, "LlamaForCausalLMEagle3"),
@@ -391,7 +396,8 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
         assert read_by(oss)[name] == pytest.approx(wide[name] * 4.25 / 16)
     assert read_by(oss)["QKV projection"] == wide["QKV projection"]
     given = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
-    given |= {"ignore": ["lm_head", "model.layers.*.self_attn*", "model.layers.*.mlp.down_proj"]}
+    dense = [f"model.layers.*.mlp.{name}_proj" for name in ("gate", "up", "down")]
+    given |= {"ignore": ["lm_head", "model.layers.*.self_attn*", *dense]}
     mixed = read(tmp_path, {**QUANTIZED, "quantization_config": given})
     b200 = roofline.network.topology("b200", 8)
     step = roofline.serving.step(mixed, b200, mesh, batch=8)
@@ -406,14 +412,72 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     assert memory.weights * 8 - routers == pytest.approx(352.8e9, rel=2e-3)
 
 
-def test_states_are_read_and_written_and_a_whole_sequence_is_refused(tmp_path: Path) -> None:
+def test_states_are_read_and_written_and_a_sequence_is_scanned_in_chunks(tmp_path: Path) -> None:
     host, mesh = roofline.network.topology("h200", 8), {"tensor": 8}
     hybrid = read(tmp_path, FILES["Qwen3-Next-80B-A3B-Thinking"])
     step = roofline.serving.step(hybrid, host, mesh, batch=64, context=8192)
     copied = 24576 * 8192 * 64 / 8 * 4  # two key heads on eight devices
     assert step.memory.cache == pytest.approx(copied + 64 * hybrid.state_bytes / 8)
-    with pytest.raises(rh.BadValue, match="gated delta rule"):
-        roofline.serving.step(hybrid, host, mesh, phase="prefill")
-    with pytest.raises(rh.BadValue, match="gated delta rule"):
-        roofline.training.step(hybrid, host, {"fsdp": 8}, batch=8, seq=4096)
     assert roofline.serving.step(hybrid, "h200", weights="fp8").fits
+    # 36 layers with 32 heads of 128 keys and values, in chunks of 64 tokens
+    chunk = 3 * 64 * 64 * 128  # keys by keys and queries, the inverse by keys
+    chunk += 2 * 64 * 64 * 128  # the inverse by values, pairs by values
+    chunk += 3 * 64 * 128 * 128  # the state corrects, answers and is updated
+    chunk += 64 * 64 * 21  # the inverse of a triangle
+    scanned = 36 * 32 * 8192 // 64 * chunk
+    seen = 12 * 16 * 2 * 256 * (8192 * 8193 // 2)
+    assert hybrid.attention_flops(8192) == 2 * (scanned + seen)
+    prompt = roofline.serving.step(hybrid, host, mesh, phase="prefill", context=8192)
+    (kernel,) = [k for k in prompt.kernels if k.name == "state update"]
+    assert kernel.launches * kernel.work.matrix_flops == 2 * scanned / 8
+    states = 32 * 128 * 128 // 8  # of a device, in 16 bits between chunks
+    assert kernel.work.reads["chunks' states"] == 128 * states * 2
+    trained = roofline.training.step(hybrid, host, {"fsdp": 8}, batch=8, seq=4096)
+    assert trained.model_flops() > 3 * hybrid.matrix_flops(8 * 4096)
+
+
+def test_chunks_of_mamba_2_are_counted_by_their_products() -> None:
+    layer = mamba_2(1024, heads=16, head_dim=64, groups=2, state=128, kernel=4, chunk=256)
+    chunk = 2 * 256 * 256 * 128 + 16 * 256 * 256 * 64  # pairs of a group, and of a head
+    chunk += 2 * 16 * 256 * 64 * 128  # states in and out
+    assert layer.products(1024) == 4 * chunk
+    assert layer.products(1024, whole=True) == 4 * chunk
+
+
+def test_a_hybrid_without_attention_is_read(tmp_path: Path) -> None:
+    text = dict(FILES["Qwen3.5-27B"]["text_config"])
+    layers = ["linear_attention"] * text["num_hidden_layers"]
+    alone = read(tmp_path, {**text, "layer_types": layers})
+    assert alone.cache_per_token() == 0
+    step = roofline.serving.step(alone, "h200", batch=4, context=4096)
+    assert step.memory.cache == 4 * alone.state_bytes
+    assert step.seconds > 0
+
+
+def test_services_of_what_was_never_compared_have_no_range() -> None:
+    sizes = {"concurrency": 8, "inputs": 1024, "outputs": 256}
+    for name, chips in (("qwen3-next-80b-a3b-thinking", 2), ("deepseek-v3.2", 8)):
+        load = roofline.serving.load(name, "h200", chips=chips, **sizes)
+        assert all(own.low is None for own in roofline.serving.ranges(load).values())
+        (said,) = [line for line in service._lines(load) if "Low and high" in line]
+        assert "no service of a model with" in said
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (["model.layers.*.mlp*"], "bf16"),
+        (["re:.*self_attn.q_b_proj", "re:.*self_attn.kv_b_proj", "re:.*o_proj"], "types differ"),
+        (["re:.*mlp.experts.*.down_proj"], "types differ"),
+        (["re:.*kv_a_proj_with_mqa"], "nvfp4"),
+    ],
+)
+def test_exclusions_are_matched_by_every_matrix(kept: list[str], said: str, tmp_path: Path) -> None:
+    given = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": kept}
+    stored = read(tmp_path, {**QUANTIZED, "quantization_config": given}).stored
+    assert stored
+    if said == "types differ":
+        assert said in stored.says
+        assert not stored.types
+    else:
+        assert (stored.experts if "mlp" in kept[0] else stored.mixers) == said
