@@ -3,7 +3,10 @@
 import io
 import json
 import os
+from collections import defaultdict
 from contextlib import redirect_stdout
+from dataclasses import replace
+from statistics import median
 
 import numpy as np
 
@@ -12,9 +15,11 @@ import roofline_helpers as rh
 import samples
 from page_board import board, markdown
 from page_figures import EXPLAINED, ROOT, program
-from roofline import xla
+from roofline import cli, validation, xla
 from roofline.diagnosis.findings import CAUSES
 from roofline.labs import riddle
+from roofline.labs.mfu import START
+from roofline.validation.utilization import fastest, mfu, runs
 from roofline.xla.expected import worth_of_cycles
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
@@ -35,6 +40,7 @@ def numbers() -> dict[str, str]:
         **_install(),
         **_samples(),
         **_riddle(),
+        **_mfu(),
         **_ridges(),
         **_rules_of_thumb(),
         **_departures(),
@@ -148,6 +154,103 @@ def _riddle() -> dict[str, str]:
         "riddle_donate_loop": donated("h"),
         "riddle_donate_unrolled": donated("uh"),
     }
+
+
+def _mfu() -> dict[str, str]:
+    """The page on MFU: one run counted in four ways, names of devices, and published runs."""
+    chips, seq, model = 8, 8192, "Llama 3 8B"
+    run = mfu(model, "h100", START["tokens"], chips=chips, seq=seq)
+    shares = {how: f"{run.rate * flops / run.peak.value:.1%}" for how, flops in run.counts.items()}
+    printed = io.StringIO()
+    words = ["mfu", "llama-3-8b", "--chip", DEVICES[0], "--chips", str(chips), "--seq", str(seq)]
+    words += ["--tokens-per-second", str(START["tokens"])]
+    with redirect_stdout(printed):
+        cli.main(words)
+    lines = map(str.rstrip, printed.getvalue().rstrip().splitlines())
+    typed = " ".join(f'"{word}"' if " " in word else word for word in words)
+
+    def others(chip: str) -> str:
+        return f"{mfu(model, chip, START['tokens'], chips=chips, seq=seq).mfu:.0%}"
+
+    counted = [step for step in validation.steps() if isinstance(step, validation.PublishedStep)]
+    counted = [step for step in counted if {"tokens", "tflops"} <= step.printed.keys()]
+    counted = [step for step in counted if step.count != "own"]
+    near = []
+    for step in counted:
+        one = mfu(step.model, step.chip, 1, seq=step.seq, dtype=step.dtype).counts
+        told = 1e12 * step.printed["tflops"] / step.printed["tokens"]
+        near.append(abs(one["whole" if step.count == "whole" else "attention"] / told - 1) < 0.003)
+
+    kinds = defaultdict[tuple[str, bool], list[float]](list)
+    for row in runs():
+        kinds[row.chip, row.experts].append(row.mfu)
+    usual = [
+        [
+            rh.chip(chip).name,
+            "mixture" if experts else "dense",
+            str(len(found)),
+            *(f"{100 * share:.0f}" for share in (min(found), median(found), max(found))),
+        ]
+        for (chip, experts), found in sorted(kinds.items(), key=lambda kind: kind[0])
+    ]
+    mixture = roofline.model("deepseek-v3")
+    narrow = [row for row in runs() if row.chip == "h100" and not row.experts]
+    return {
+        **{f"mfu_{how}": share for how, share in shares.items()},
+        **{
+            f"mfu_token_{how}": rh.si(run.counts[how], "FLOP")
+            for how in ("6N", "matmuls", "attention")
+        },
+        "mfu_pairs": rh.si(run.counts["attention"] - run.counts["matmuls"], "FLOP"),
+        "mfu_tokens": f"{START['tokens']:,}",
+        "mfu_rate": f"{run.rate:,.0f}",
+        "mfu_achieved": f"{run.achieved / 1e12:.1f}",
+        "mfu_peak": f"{run.peak.value / 1e12:.0f}",
+        "mfu_sparse": rh.si(run.peak.sparse or 0, "FLOP/s", "T", 4),
+        "mfu_by_sparse": f"{run.achieved / (run.peak.sparse or 1):.1%}",
+        "mfu_by_pcie": others("h100-pcie"),
+        "mfu_by_nvl": others("h100-nvl"),
+        "mfu_weights": f"{run.model.active_parameters / 1e9:.2f}",
+        "mfu_hfu": f"{replace(run, recompute='full').hfu:.1%}",
+        "mfu_fastest": f"{(fastest('h100', 'bf16') or 0) / 1e12:.0f}",
+        "mfu_standing": run.standing(),
+        "mfu_narrow": f"{sum(row.dtype == 'fp8' for row in narrow)} of the {len(narrow)}",
+        "mfu_wide": f"{max(row.mfu for row in narrow if row.dtype == 'bf16'):.1%}",
+        "mfu_total": f"{mixture.parameters / 1e9:.0f}",
+        "mfu_active": f"{mixture.active_parameters / 1e9:.0f}",
+        "mfu_printed": str(len(near)),
+        "mfu_near": f"{sum(near)}",
+        "mfu_devices": markdown(
+            ["printed", "the chip", "dense bf16, TFLOP/s", "with 2:4 sparsity"],
+            [[f"`{name}`", *_peaks(rh.chip(name))] for name in DEVICES],
+            numbers=2,
+        ),
+        "mfu_usual": markdown(
+            ["Chip", "Models", "runs", "lowest, %", "median", "highest"], usual, numbers=4
+        ),
+        "mfu_printed_out": _block("text", f"$ roofline {typed}", *lines),
+    }
+
+
+DEVICES = (
+    "NVIDIA H100 80GB HBM3",
+    "NVIDIA H100 PCIe",
+    "NVIDIA H100 NVL",
+    "NVIDIA B200",
+    "NVIDIA GB200",
+    "NVIDIA B300 SXM6 AC",
+    "NVIDIA A100-SXM4-80GB",
+    "AMD Instinct MI300X",
+    "TPU v5 lite",
+    "TPU7x",
+)
+"""Names of devices that the page on MFU reads."""
+
+
+def _peaks(chip: Chip) -> list[str]:
+    peak = chip.peak("bf16")
+    sparse = significant(peak.sparse / 1e12, 4) if peak.sparse else "—"
+    return [chip.name, significant(peak.value / 1e12, 4), sparse]
 
 
 def _cause_table() -> str:

@@ -1,5 +1,6 @@
 """The questions of the prose pages: ``{ask}`` puts them there."""
 
+from roofline.labs.mfu import training_mfu
 from roofline.labs.riddle import riddle
 from roofline_helpers import pages
 from roofline_helpers.pages.element import Element
@@ -11,6 +12,7 @@ def questions() -> dict[str, Element]:
     return {
         "front-point": pages.point("h100", 64, key="front-point"),
         "your-kernel": pages.your_kernel(),
+        "mfu": training_mfu(),
         "ledger": ledger(),
         "decode-riddle": riddle(),
     }

@@ -30,6 +30,8 @@ WIDTH = 100
 ENOUGH = 3
 """Published runs from which on they are compared with."""
 
+MIXED = "on this chip, each by the peak of its type"
+
 COUNTS = {
     "6N": "6 for each weight that a token uses, with the embedding",
     "matmuls": "6 for each weight of a matmul: the embedding's lookup multiplies nothing",
@@ -52,14 +54,15 @@ TEXTS = {
         "The fastest {dtype} matmul of this book's records of the chip does {most}, {share} of the "
         "peak, and no whole step is as fast: one of the numbers is another."
     ),
-    "total": "Tokens of all chips together? Then --chips: {shares}.",
-    "narrow": "Matmuls in fp8? Their peak is {peak}: {share} (--dtype fp8).",
+    "total": "Are these the tokens of several chips together? Of {shares}.",
+    "narrow": "Did the matmuls run in fp8? Their peak is {peak}: {share}.",
     "another": "Another chip? Give the name that JAX, PyTorch or nvidia-smi prints.",
     "padding": "Padding among the tokens, or layers that aren't trained?",
     "little": (
         "Less than a third of the lowest of them: are these the tokens of a chip in a second, and "
         "not sequences, or those of one part of it?"
     ),
+    "same": "Of the published runs, in {dtype}: {shares}.",
     "namesake": "The name fits {chip} too, whose peak is {peak}: {share}.",
     "devices": "The chip is {count} devices, and each has {rate} tokens a second.",
     "sparse": (
@@ -67,7 +70,7 @@ TEXTS = {
         "it, {share}."
     ),
     "wider": "Divided by the {half} peak, as some pages do: {share}.",
-    "alone": "How much attention adds depends on the sequence: --seq says how long one is.",
+    "alone": "How much attention adds depends on how long a sequence is: say it with seq.",
     "state": "At least: the FLOPs of its layers with a state depend on the kernel.",
     "active": "Of {total} weights a token uses {active}, and these are counted.",
 }
@@ -134,7 +137,7 @@ def like(chip: Chip, dtype: str, experts: bool) -> Standing:
     near = [run for run in same if chip_of(run.chip).kind == chip.kind and run.dtype == computed]
     choices = {
         f"on this chip in {computed}": [run for run in there if run.dtype == computed],
-        "on this chip, each by the peak of its type": there,
+        MIXED: there,
         f"on {chip.kind.upper()}s in {computed}": near,
         "on any chip": same,
     }
@@ -299,8 +302,8 @@ class Utilization(Facts):
         counts = [2**power for power in range(1, 15)]
         fitting = [n for n in counts if self.mfu / n <= min(1.0, most / self.peak.value)]
         usual = [n for n in counts if self.mfu / n <= self.like.runs[-1].mfu]
-        shares = [f"of {n} {_share(self.mfu / n)}" for n in sorted({*fitting[:1], *usual[:1]})]
-        yield TEXTS["total"].format(shares=", ".join(shares))
+        shares = [f"{n}: {_share(self.mfu / n)}" for n in sorted({*fitting[:1], *usual[:1]})]
+        yield TEXTS["total"].format(shares=", of ".join(shares))
         narrow = self.chip.matrix.get("fp8")
         if narrow and narrow.value > self.peak.value and self.achieved <= narrow.value:
             share = _share(self.achieved / narrow.value)
@@ -313,6 +316,9 @@ class Utilization(Facts):
         half, computed = self.chip.half, computed_as(self.dtype)
         if self.mfu < self.like.runs[0].mfu / 3:
             yield TEXTS["little"]
+        if self.like.where == MIXED:
+            same = [_share(run.mfu) for run in self.like.runs if run.dtype == computed]
+            yield TEXTS["same"].format(dtype=computed, shares=", ".join(same) or "none")
         for other in self.others:
             peak = other.matrix.get(computed, self.peak)
             if peak.value != self.peak.value and self.achieved <= peak.value:

@@ -1,15 +1,17 @@
 """MFU: the FLOPs of a token against what pages print, the peak, published runs, what can't be."""
 
 import json
+from statistics import median
 
 import pytest
 
 from roofline import cli, training, validation
 from roofline.validation import PublishedStep, mfu
-from roofline.validation.utilization import TEXTS
+from roofline.validation.utilization import TEXTS, runs
 from roofline_helpers import BadValue, UnknownName
 
 ROWS = [step for step in validation.steps() if isinstance(step, PublishedStep)]
+RUNS = runs()
 
 
 def of_row(row: PublishedStep, **more: str) -> validation.Utilization:
@@ -85,14 +87,14 @@ def test_more_than_the_peak_is_explained() -> None:
     first, total, *_ = run.faults()
     assert first.startswith("More than the peak is impossible")
     eighth = mfu("llama-3-8b", "NVIDIA H100 80GB HBM3", 96_000, chips=8, seq=8192)
-    assert f"of 8 {100 * eighth.mfu:.1f}%" in total
+    assert f"Of 8: {100 * eighth.mfu:.1f}%" in total
     assert [*eighth.faults()] == []
     half = mfu("llama-3-8b", "NVIDIA H100 80GB HBM3", 17_500, seq=8192)
     assert "no whole step is as fast" in next(
         half.faults()
     )  # between the fastest matmul and the peak
     narrow = mfu("llama-3-8b", "NVIDIA H100 80GB HBM3", 25_000, seq=8192)
-    assert any("--dtype fp8" in fault for fault in narrow.faults())
+    assert any("fp8? Their peak is 1,979" in fault for fault in narrow.faults())
 
 
 def test_no_published_run_is_called_impossible_or_little() -> None:
@@ -134,3 +136,19 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["MFU"] == pytest.approx(8 * 0.4686, rel=1e-3)
     assert data["faults"][0].startswith("More than the peak")
     assert data["published"]["runs"][0]["url"].startswith("https://")
+
+
+def test_what_the_page_says_of_published_runs() -> None:
+    h100 = [run for run in RUNS if run.chip == "h100" and not run.experts]
+    narrow = [run.mfu for run in h100 if run.dtype == "fp8"]
+    assert all(run.mfu > max(narrow) for run in h100 if run.dtype == "bf16")
+    assert len(narrow) == len(h100) - 1
+    middle: dict[tuple[str, bool], float] = {}
+    for chip in {run.chip for run in RUNS}:
+        for experts in (False, True):
+            found = [run.mfu for run in RUNS if (run.chip, run.experts) == (chip, experts)]
+            if found:
+                middle[chip, experts] = median(found)
+    mixtures = [chip for chip, experts in middle if experts]
+    assert len(mixtures) > 5
+    assert all(middle[chip, True] < middle[chip, False] for chip in mixtures)
