@@ -15,7 +15,7 @@ import roofline_helpers as rh
 import samples
 from page_board import board, markdown
 from page_figures import EXPLAINED, ROOT, program
-from roofline import cli, validation, xla
+from roofline import validation, xla
 from roofline.diagnosis.findings import CAUSES
 from roofline.labs import riddle
 from roofline.labs.mfu import START
@@ -161,13 +161,6 @@ def _mfu() -> dict[str, str]:
     chips, seq, model = 8, 8192, "Llama 3 8B"
     run = mfu(model, "h100", START["tokens"], chips=chips, seq=seq)
     shares = {how: f"{run.rate * flops / run.peak.value:.1%}" for how, flops in run.counts.items()}
-    printed = io.StringIO()
-    words = ["mfu", "llama-3-8b", "--chip", DEVICES[0], "--chips", str(chips), "--seq", str(seq)]
-    words += ["--tokens-per-second", str(START["tokens"])]
-    with redirect_stdout(printed):
-        cli.main(words)
-    lines = map(str.rstrip, printed.getvalue().rstrip().splitlines())
-    typed = " ".join(f'"{word}"' if " " in word else word for word in words)
 
     def others(chip: str) -> str:
         return f"{mfu(model, chip, START['tokens'], chips=chips, seq=seq).mfu:.0%}"
@@ -228,7 +221,6 @@ def _mfu() -> dict[str, str]:
         "mfu_usual": markdown(
             ["Chip", "Models", "runs", "lowest, %", "median", "highest"], usual, numbers=4
         ),
-        "mfu_printed_out": _block("text", f"$ roofline {typed}", *lines),
     }
 
 

@@ -9,12 +9,12 @@ import pytest
 from browser import Serve, Visit, overflow, violations
 from playwright.sync_api import Browser, expect
 
-from roofline.labs.mfu import TYPES, script, training_mfu
+from roofline.labs.mfu import MFU, TYPES, script, training_mfu
 from roofline.training.setting import RECOMPUTE
 from roofline.validation import mfu
 from roofline_helpers.chips import all_chips, chip
 from roofline_helpers.models import catalogue
-from roofline_helpers.pages.element import ASK
+from roofline_helpers.pages import element
 from roofline_helpers.pages.instruments import model_script
 
 RUN = "(settings) => JSON.stringify(settings.map((setting) => mfu.of(setting)))"
@@ -55,14 +55,16 @@ def test_the_page_computes_and_says_what_python_does(chromium: Browser) -> None:
 
 def _alone() -> str:
     """Return the script without its element, which needs a page."""
-    numbers = next(text for text in ASK.scripts() if "const numbers" in text)
+    numbers = next(text for text in element.ASK.scripts() if "const numbers" in text)
     return f"{numbers}\n{model_script()}\n{script().partition(chr(10) + '{' + chr(10))[0]}"
 
 
+RULES = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:"
 PAGE = (
     "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>MFU</title>"
-    "<meta name='viewport' content='width=device-width'></head>"
-    "<body><main><h1>MFU</h1>{}</main></body></html>"
+    f'<meta http-equiv="Content-Security-Policy" content="{RULES}">'
+    "<meta name='viewport' content='width=device-width'><meta name='roofline-site' content='1'>"
+    "<script defer src='a.js'></script></head><body><main><h1>MFU</h1>{}</main></body></html>"
 )
 
 
@@ -70,7 +72,8 @@ PAGE = (
 def test_a_device_by_the_name_that_it_prints(
     visit: Visit, serve: Serve, tmp_path: Path, width: int
 ) -> None:
-    (tmp_path / "index.html").write_text(PAGE.format(training_mfu().html()), "utf-8")
+    (tmp_path / "index.html").write_text(PAGE.replace("{}", training_mfu().markup()), "utf-8")
+    (tmp_path / "a.js").write_text(element.script(MFU), "utf-8")
     page = visit(f"{serve(tmp_path)}index.html", width=width)
     host = page.locator("[data-kind=mfu]")
     expect(host).to_contain_text("Llama 3 8B on NVIDIA H100 SXM: MFU 41.6%")
@@ -82,5 +85,6 @@ def test_a_device_by_the_name_that_it_prints(
     expect(host).to_contain_text("More than the peak is impossible")
     host.get_by_label("Model", exact=True).select_option("own")
     expect(host).to_contain_text("Your model on NVIDIA GB200")
+    expect(host.get_by_role("img")).to_have_count(1)
     assert overflow(page) == 0
     assert violations(page) == []

@@ -89,12 +89,11 @@ const mfu = (() => {
 })();
 
 {
-  const { el, si } = core, { chips, settings, facts, grid, heading } = instruments;
+  const { el, svg, si } = core, { chips, settings, facts, grid, heading } = instruments;
   core.style(`
-    .runs { position: relative; height: 4.2rem; margin: 1rem .6rem 0; border-bottom: 2px solid var(--muted); }
-    .runs i { position: absolute; width: 9px; height: 9px; margin-left: -5px; border-radius: 50%; background: var(--memory); opacity: .75; }
-    .runs b { position: absolute; bottom: 0; height: 100%; border-left: 3px solid var(--compute); }
-    .runs b span { position: absolute; top: -.2rem; left: .4rem; white-space: nowrap; } .runs b.late span { left: auto; right: .5rem; }
+    .runs { display: block; width: calc(100% - 1.2rem); height: 68px; margin: 1rem .6rem 0; overflow: visible; }
+    .runs circle { fill: var(--memory); opacity: .75; } .runs .base { stroke: var(--muted); stroke-width: 2; }
+    .runs .yours { stroke: var(--compute); stroke-width: 3; } .runs text { fill: var(--ink); font-weight: bold; }
     .scale { display: flex; justify-content: space-between; margin: 0 .1rem; color: var(--muted); font-size: .85em; }`);
   const normal = (name) => name.toLowerCase().replace(/[\s_-]+/g, "");
 
@@ -117,14 +116,17 @@ const mfu = (() => {
     }, (now) => {
       const run = mfu.of({ ...now, recompute: yours(now) ? "none" : now.recompute });
       const possible = run.hfu <= 1, at = Math.min(run.mfu, 1.02) * 100, said = run.faults.length ? run.faults : [run.standing];
-      const dots = run.runs.map((one, i) => el("i", { title: `${one.model} on ${one.chips} × ${one.chip}: ${mfu.share(one.mfu)}`,
-        style: `left: ${100 * one.mfu}%; bottom: ${0.3 + 0.55 * (i % 5)}rem` }));
-      const mark = el("b", { class: at > 55 && "late", style: `left: ${at}%` }, el("span", {}, `yours ${mfu.share(run.mfu)}`));
+      const dots = run.runs.map((one, i) => svg("circle", { cx: `${100 * one.mfu}%`, cy: 58 - 9 * (i % 5), r: 4.5 },
+        svg("title", {}, `${one.model} on ${one.chips} × ${one.chip}: ${mfu.share(one.mfu)}`)));
+      const strip = svg("svg", { class: "runs", role: "img", "aria-label": run.standing },
+        svg("line", { class: "base", x1: 0, x2: "100%", y1: 67, y2: 67 }), dots,
+        svg("line", { class: "yours", x1: `${at}%`, x2: `${at}%`, y1: 0, y2: 67 }),
+        svg("text", { x: `${at}%`, dx: at > 55 ? -8 : 8, y: 12, "text-anchor": at > 55 ? "end" : "start" }, `yours ${mfu.share(run.mfu)}`));
       const names = { "6N": "6 N", matmuls: "matmuls", attention: "and attention, as masked", whole: "and attention, whole" };
       below.replaceChildren(
         el("p", {}, run.headline),
         ...said.map((text) => el("p", { class: run.faults.length ? "bad" : undefined }, text)),
-        el("div", { class: "runs", role: "img", "aria-label": run.standing }, dots, mark),
+        strip,
         el("div", { class: "scale", "aria-hidden": "true" }, [0, 25, 50, 75, 100].map((p) => el("span", {}, `${p}%`))),
         facts([["MFU", mfu.share(run.mfu), "of the dense peak", possible ? undefined : "bad"],
           run.recomputed && ["HFU", mfu.share(run.hfu), "with what is computed again", possible ? undefined : "bad"],
