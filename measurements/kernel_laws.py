@@ -38,6 +38,7 @@ from roofline_helpers.work import Work, flash_attention, matmul
 TERMS = {
     "stream": "bytes, blocks, instructions, chain",
     "transpose": "bytes, elements, elements of a byte, instructions",
+    "normalisation": "bytes, rows",
     "reduction": "bytes, vector, along, along across, chain, instructions",
     "matmul": "bytes, FLOPs, FLOPs unaligned, FLOPs of a byte, waves, along",
     "attention": "bytes, FLOPs, FLOPs of 128, rows, along",

@@ -17,6 +17,7 @@ from .common.dtypes import BITS as BITS
 from .common.dtypes import nbytes as nbytes
 from .common.show import si as si
 from .common.show import table as table
+from .measured import judge as judge
 from .measured import typical as typical
 from .roofline import Roofline as Roofline
 from .verdicts import gain as gain

@@ -3,11 +3,12 @@
 `device_records` are measurements of one device each, its ceilings and kernels with their counts;
 `measurements/README.md` names the scripts that made them. `table` has the kernels that others
 measured on GPUs, `law` the time model fitted to a family of them, and `typical` the times of those
-like yours.
+like yours. `judge` says whether a time is good, by these and by kernels as XLA makes them.
 """
 
 from __future__ import annotations
 
+from roofline_helpers.measured.judging import expected, judge
 from roofline_helpers.measured.laws import law, laws_of
 from roofline_helpers.measured.record import Record, Sample, Timing, device_records, load
 from roofline_helpers.measured.tables import NoData, families, table
@@ -24,5 +25,7 @@ __all__ = [
     "law",
     "laws_of",
     "typical",
+    "expected",
+    "judge",
     "NoData",
 ]
