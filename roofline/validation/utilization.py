@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from statistics import median
@@ -18,7 +17,7 @@ from roofline.validation.board import steps
 from roofline.validation.steps import PublishedStep
 from roofline_helpers.chips import Chip, Figure, namesakes
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadValue, name_of, single, whole
+from roofline_helpers.common.checks import name_of, single, whole
 from roofline_helpers.common.dtypes import computed_as
 from roofline_helpers.common.show import Facts, si, significant
 from roofline_helpers.measured.tables import count, table
@@ -71,7 +70,7 @@ TEXTS = {
     ),
     "wider": "Divided by the {half} peak, as some pages do: {share}.",
     "alone": "How much attention adds depends on how long a sequence is: say it with seq.",
-    "state": "At least: the FLOPs of its layers with a state depend on the kernel.",
+    "state": "Its layers with a state are counted as scanned in chunks, and kernels differ in it.",
     "active": "Of {total} weights a token uses {active}, and these are counted.",
 }
 """What is said of a run, in Python and on the page."""
@@ -210,11 +209,10 @@ class Utilization(Facts):
             "6N": 6.0 * self.model.active_parameters,
             "matmuls": 3.0 * self.model.matrix_flops(),
         }
-        with suppress(BadValue):  # a state, whose FLOPs depend on the kernel
+        if self.seq is not None:
             for name, causal in (("attention", "halved"), ("whole", "whole")):
-                if self.seq is not None:
-                    pairs = self.model.attention_flops(self.seq, causal=causal)
-                    found[name] = found["matmuls"] + 3 * pairs / self.seq
+                pairs = self.model.attention_flops(self.seq, causal=causal)
+                found[name] = found["matmuls"] + 3 * pairs / self.seq
         return found
 
     @property
@@ -336,7 +334,7 @@ class Utilization(Facts):
             yield TEXTS["wider"].format(half=half, share=share)
         if self.seq is None:
             yield TEXTS["alone"]
-        elif "attention" not in self.counts:
+        elif any(block.mixer and block.mixer.scan for block in self.model.kinds):
             yield TEXTS["state"]
         if self.model.experts:
             sizes = self.model.active_parameters, self.model.parameters
