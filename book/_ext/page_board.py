@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -18,6 +19,8 @@ from roofline.validation.exchanges import LARGE
 from roofline.validation.rivals import ratios
 from roofline_helpers import measured
 from roofline_helpers.common.show import significant
+from roofline_helpers.measured.kernels import kernel_laws, measured_kernels
+from roofline_helpers.measured.tables import FOLDER
 
 if TYPE_CHECKING:
     import pandas
@@ -100,6 +103,7 @@ def board() -> dict[str, str]:
         "board_slices": f"{SLICES:.1%}",
         "board_streamless_rows": str(len(streamless)),
         "board_laws": _laws(),
+        **_kernel_laws(),
         **dict(zip(("board_network_small", "board_network_large"), _network(), strict=True)),
         "board_exchanges": _exchanges(),
         "board_fp8": _fp8(rows),
@@ -261,6 +265,49 @@ def _laws() -> str:
     heads = ["kernels", "chips", "median", "nine in ten", "the bare roof", "nearest shape"]
     heads += ["chip left out", "library known"]
     return markdown(heads, rows, numbers=7)
+
+
+def _kernel_laws() -> dict[str, str]:
+    """Return the errors of the laws of XLA's kernels, by class, and how far they hold together."""
+    with (FOLDER / "kernel-errors.csv").open(encoding="utf-8") as file:
+        errors = {(e["kind"], e["left_out"], e["chip"]): e for e in csv.DictReader(file)}
+    laws, rows = kernel_laws(), []
+    kinds = list(dict.fromkeys(kind for kind, *_ in errors))
+    for kind in kinds:
+        both = [errors[kind, "cases", key] for key in ("h100", "h200")]
+        moved = [errors[kind, "chip", key] for key in ("h100", "h200")]
+        family = errors.get((kind, "family", ""))
+        rows.append(
+            [
+                kind,
+                str(laws.kinds[kind].cases),
+                *(f"{float(one['median_error']):.0%}" for one in both),
+                *(f"{float(one['inside']):.0%}" for one in both),
+                significant(median(float(one["width"]) for one in both), 2),
+                *(f"{float(one['median_error']):.0%}" for one in moved),
+                f"{float(family['median_error']):.0%}" if family else "–",
+            ]
+        )
+    heads = ["kernels", "cases", "error, H100", "H200", "inside, H100", "H200", "high ÷ low"]
+    heads += ["fitted on an H200, judged on an H100", "the other way", "family left out"]
+    kept = [one for (_, what, _), one in errors.items() if what == "cases"]
+    every = sum(float(one["cases"]) for one in kept)
+
+    def over(name: str) -> float:
+        return sum(float(one[name]) * float(one["cases"]) for one in kept) / every
+
+    beside = laws.kinds["matmul beside libraries"]
+    ends = (beside.weights["law"] * end for end in (beside.low, beside.high))
+    return {
+        "board_kernel_laws": markdown(heads, rows, numbers=9),
+        "board_kernels": f"{len(measured_kernels()):,}",
+        "board_kernels_inside": f"{over('inside'):.0%}",
+        "board_kernels_error": f"{over('median_error'):.0%}",
+        "board_kernel_gap": rh.si(laws.call.gap, "s", digits=2),
+        "board_kernel_least": " and ".join(rh.si(t, "s", digits=2) for t in laws.least.values()),
+        "board_kernel_libraries": " to ".join(f"{end:.2f}" for end in ends),
+        "board_kernel_calls": f"{laws.call.low:.2f} to {laws.call.high:.2f}",
+    }
 
 
 def _network() -> list[str]:

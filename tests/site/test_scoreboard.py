@@ -96,3 +96,16 @@ def test_the_constants_are_those_of_the_package() -> None:
     assert {name: row["value"] for name, row in kept["without"].items()} == now
     assert sum(not name.startswith(page_board.PUBLISHED) for name in now) == 11
     assert constants.errors() == kept["all"], "run python -m tools.constants"
+
+
+def test_the_laws_of_xla_s_kernels_hold_as_the_page_says(texts: dict[str, str]) -> None:
+    lines = [line.strip("| ").split(" | ") for line in texts["board_kernel_laws"].split("\n")[2:]]
+    widths = {kind: float(cells[5]) for kind, *cells in lines}
+    for known in ("stream", "transpose", "attention"):
+        assert widths[known] < 2 < 0.3 * widths["atomics"]
+    inside, error = (int(texts[f"board_kernels_{name}"][:-1]) for name in ("inside", "error"))
+    assert 78 <= inside <= 90
+    assert error < 15
+    moved = {kind: [int(cells[n][:-1]) for n in (1, 2, 6, 7)] for kind, *cells in lines}
+    assert max(moved["matmul"][2:]) < 1.5 * max(moved["matmul"][:2])
+    assert max(moved["pivots"][2:]) > 2 * max(moved["pivots"][:2])
