@@ -17,9 +17,10 @@ from roofline_helpers import chips
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown
 from roofline_helpers.common.show import Fields, si
+from roofline_helpers.measured.judging import Judgement, judged
 from roofline_helpers.measured.kernels import Expected
 from roofline_helpers.measured.record import Record
-from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.roofline import Kernel, Roofline, bound_of
 from roofline_helpers.work import Work
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Roofs(Fields):
         if dtype == "fp64" and "fp32" in peaks:
             highest = peaks["fp32"] / 2  # a CPU's vector holds half as many
         return Roofline(peaks.get(dtype or "", highest), {"hbm": bandwidth}, vector, name=name)
+
+
+CLOSE = 0.8
+"""Share of its roof from which on a kernel counts as near it."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,21 @@ class Ceilings:
         ]
         whole = math.fsum(each.low if each.seconds is None else each.seconds for each in every)
         return combined(every, whole, self.chip)
+
+    def judged(self, row: TimedRow) -> Judgement | None:
+        """Return what a launch of a timed kernel is worth (`rh.judge`); None without a roof.
+
+        Where kernels aren't measured, as on a CPU, a launch within `CLOSE` of its roof is normal.
+        """
+        if row.reachable is None or not row.launches:
+            return None
+        once = row.reachable / row.launches
+        found = Expected(once, 0.0, once / CLOSE, "reached ceilings")
+        if self.chip is not None and self.measured is None:
+            found = expected_of(kernel_of(row.kernel.running(1), self.chip))
+        least = (row.least or row.reachable) / row.launches
+        bound = bound_of(row.limit.partition(" or ")[0] or "hbm")
+        return judged(row.seconds / row.launches, found, least, bound)
 
     def under_roofs(self, row: TimedRow, kernel: xla.Row) -> TimedRow:
         """Return a timed row with its kernel, two times by its roofs, and the ceiling met first.

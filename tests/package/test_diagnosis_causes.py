@@ -17,6 +17,7 @@ import pytest
 from jax import lax
 
 import roofline_helpers as rh
+from measurements.kernels import cases
 from roofline.diagnosis import ladder
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import CAUSES, Case, Finding, findings
@@ -59,6 +60,24 @@ def test_a_kernel_far_below_its_roof_leads_though_nothing_explains_it() -> None:
     assert "sort" in first.evidence
     assert "reaches 6% of its roof" in first.evidence
     assert first.seconds == max(finding.seconds for finding in findings(case))
+
+
+@pytest.mark.parametrize(("times", "cause"), [(1.0, "usual"), (8.0, "below-roof")])
+def test_a_sort_that_takes_what_sorts_take_is_normal(times: float, cause: str) -> None:
+    """On an H100, as it was timed there: a tenth of its roof, which no sort reaches."""
+    large = (one for one in cases("h100") if one["family"] == "sort" and one["result_bytes"] > 1e7)
+    one = next(large)
+    took = Counter[str]()
+    for name, _, _, _, seconds, _ in one["kernels"]:
+        took[name] += seconds
+    program, ceilings = Program(one["hlo"], "gpu"), Ceilings(rh.chip("h100").per_device())
+    case = modelled_case(program, ceilings)
+    rows = tuple(replace(row, seconds=times * took[row.name], busy=0.0) for row in case.rows)
+    wall = sum(row.seconds for row in rows)
+    first = findings(replace(case, rows=rows, wall=wall, measured=True))[0]
+    assert first.cause == cause, first
+    said = "such kernels take" if times == 1 else "times what is normal"
+    assert said in first.evidence
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,17 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from roofline.diagnosis.ceilings import CLOSE
 from roofline.diagnosis.findings import arithmetic, copies, devices, excess, fusion, idle
-from roofline.diagnosis.findings.causes import OVERSTATED, Case, Cause, Claim, Claims, Finding
+from roofline.diagnosis.findings.causes import (
+    FLOOR,
+    OVERSTATED,
+    Case,
+    Cause,
+    Claim,
+    Claims,
+    Finding,
+)
 from roofline.diagnosis.rows import GAP, HOST, KERNEL, LOOP, TimedRow, family_of, grouped
 from roofline.xla.targets import clock_of
 from roofline_helpers.common.show import si
@@ -87,6 +96,13 @@ NEAR = {
         "notebooks/limitations",
     ),
 }
+USUAL = _last(
+    "usual",
+    "a kernel takes what such kernels take",
+    "it is normal for its kind and size, though far from its roof: give it more to do in one "
+    "launch, or ask for less",
+    "notebooks/limitations",
+)
 _BOUNDS = {"hbm": "memory", "matrix": "its arithmetic", "vector": "elementwise work"}
 MODELLED = {
     limit: _last(
@@ -289,13 +305,23 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
             published = row.least / row.seconds
             reaches = f", beats the reached roof, and reaches {published:.0%} of the published one"
             reaches += cached if published > 1.02 else ""
-        return (near, reaches) if part >= _CLOSE else (BELOW_ROOF, f"{reaches}, bound by {unit}")
+        found = case.ceilings.judged(row)
+        if found is None or found.expected is None or part >= CLOSE:
+            return (near, reaches) if part >= CLOSE else (BELOW_ROOF, f"{reaches}, bound by {unit}")
+        if found.step == INSIDE:
+            ends = f"{si(found.low, 's')} to {si(found.high, 's')}"
+            return USUAL, f"{reaches}; such kernels take {ends} ({found.source})"
+        normal = f"{found.seconds / found.expected:.1f} times what is normal ({found.source})"
+        return BELOW_ROOF, f"{reaches}, bound by {unit}: {normal}"
     ticks = clock_of(case.ceilings.chip)
     cycles = (row.kernel.cycles or 0) * row.launches / ticks[0] if ticks else 0.0
     slow = cycles >= 0.99 * row.seconds
     times = f"{1 / part:.1f} times its roof" if part else "and moves nothing across HBM"
     if slow and part * OVERSTATED < 1:
         return CYCLES, f" by the compiler's cycles, {times}"
+    each = row.seconds / max(row.launches, 1)
+    if part < 0.5 and not slow and case.platform == "gpu" and each > FLOOR["gpu"]:
+        return USUAL, f" by measured kernels like it, {times}"
     if part < 0.5 and not slow:
         launch = si(row.seconds / max(row.launches, 1), "s")
         return LAUNCH_BOUND, f", by {launch} for each of {row.launches:,.0f} launches"
@@ -310,8 +336,8 @@ _WORTH = 0.1
 _BAR = 0.05
 """Share of the call from which on whatever the waterfall shows has a finding."""
 
-_CLOSE = 0.8
-"""Share of its roof from which on a kernel counts as near it."""
+INSIDE = 7
+"""The step of `rh.judge` for a time that is normal."""
 
 _OWN = "its arithmetic"
 _UNITS = {"hbm": "memory", "matrix": "the matrix unit", "vector": "the vector unit"}
