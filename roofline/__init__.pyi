@@ -9,6 +9,6 @@ from . import training as training
 from . import validation as validation
 from . import xla as xla
 from .configurations import model as model
+from .diagnosis import analyze as analyze
 from .diagnosis import explain as explain
 from .validation import scoreboard as scoreboard
-from .xla import analyze as analyze

@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         add("--chip", help="a TPU that need not be here, or a slice of them such as v6e-8")
         add("--topology", help="layout of the chips, for instance 4x4x4")
         add("--turns", metavar="LOOP=N", action="append", default=[], help=TURNS)
-        add("--out", metavar="FILE", help="write FILE.json, of explain FILE.html or FILE.md too")
+        add("--out", metavar="FILE", help="write FILE.html, FILE.md or FILE.json")
         add("--limit", type=float, metavar="S", help="end if the compiler takes so many seconds")
         if name == "analyze":
             add("--by", help="list groups of kernels: scope, function, line or role")
@@ -273,32 +273,40 @@ def _out(path: str | None, *endings: str) -> Path | None:
 
 
 def _analyze(options: argparse.Namespace) -> int:
-    from roofline import storage
-    from roofline.xla import analyze, display
+    from roofline.diagnosis import analyze
+    from roofline.xla import display
     from roofline_helpers.common.checks import name_of
 
-    by, out = options.by, _out(options.out, ".json")
+    by, out = options.by, _out(options.out, *ENDINGS)
     if by is not None:
         by = name_of("--by", by, ("scope", "function", "line", "role"))
     asked = _asked(options)
     fn, args, kwargs = load_call(options.program)
     report = analyze(fn, *args, **asked, **kwargs)
-    if out is not None:
-        storage.write(out, report.to_json())
+    return _told(options, report, display.parts(report, by), out)
+
+
+ENDINGS = (".html", ".md", ".json")
+"""Files that a report can be written to."""
+
+
+def _told(options: argparse.Namespace, result: Any, parts: Sequence[str | Grid], out: Any) -> int:
+    """Print a report, or its record, and write it."""
     if options.json:
-        options.record(report.to_json().rstrip())
-        return 0
-    show(*display.parts(report, by))
+        options.record(result.to_json().rstrip())
+    else:
+        show(*parts)
     if out is not None:
-        print(f"written: {out}")
+        print(f"written: {result.save(out)}", file=sys.stderr if options.json else None)
     return 0
 
 
 def _explain(options: argparse.Namespace) -> int:
+    from roofline import xla
     from roofline.diagnosis import display, explain
     from roofline_helpers.common.checks import BadValue
 
-    out, asked = _out(options.out, ".html", ".md", ".json"), _asked(options)
+    out, asked = _out(options.out, *ENDINGS), _asked(options)
     call: tuple[Any, tuple[Any, ...], dict[str, Any]] = Path(options.program), (), {}
     if call[0].suffix == ".py" or ":" in options.program:
         call = load_call(options.program)
@@ -307,13 +315,8 @@ def _explain(options: argparse.Namespace) -> int:
     fn, args, kwargs = call
     own = {name: getattr(options, name) for name in ("seconds", "trace")}
     why = explain(fn, *args, jit=not options.as_it_is, **asked, **own, **kwargs)
-    if options.json:
-        options.record(why.to_json().rstrip())
-    else:
-        show(*display.parts(why))
-    if out is not None:
-        print(f"written: {why.save(out)}", file=sys.stderr if options.json else None)
-    return 0
+    compiled = isinstance(why, xla.Report)
+    return _told(options, why, xla.display.parts(why) if compiled else display.parts(why), out)
 
 
 def _compare(options: argparse.Namespace) -> int:

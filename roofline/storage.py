@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from roofline_helpers.common.checks import BadValue, shown
 from roofline_helpers.common.records import BadRecord, family_of
 
 
@@ -71,6 +72,22 @@ def write(path: str | os.PathLike[str], text: str) -> Path:
     finally:
         new.unlink(missing_ok=True)
     return Path(path)
+
+
+def written(path: str | os.PathLike[str], ways: Mapping[str, Callable[[], str]]) -> Path:
+    """Write a text, by the ending of the file's name.
+
+    Raises
+    ------
+    BadValue
+        There is no way to write such a file.
+    """
+    ending = Path(path).suffix
+    if ending not in ways:
+        *others, last = ways
+        listed = f"{', '.join(others)} or {last}"
+        raise BadValue(f"save to a file that ends in {listed}, got {shown(str(path))}")
+    return write(path, ways[ending]())
 
 
 def unusual(value: Any, usual: Any) -> dict[str, Any]:

@@ -5,10 +5,9 @@ import os
 import re
 import tempfile
 from contextlib import chdir, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 
-from roofline.diagnosis import Explanation, load_explanation
+from roofline.xla import Report
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPLAINED = ROOT / "book/explained.json"
@@ -21,16 +20,12 @@ def program(page: str) -> str:
     return block[1]
 
 
-def explained() -> Explanation:
-    """Run the front page's program, in a folder of its own, and return what it explains.
-
-    It keeps the record's day and how long compiling took then: those say nothing of the program.
-    """
+def explained() -> Report:
+    """Run the front page's program, in a folder of its own, and return what it explains."""
     names: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(io.StringIO()):
         exec(compile(program("index.md"), "step.py", "exec"), names)
         assert os.listdir() == ["why.html"]
     why = names["why"]
-    assert isinstance(why, Explanation)
-    kept = load_explanation(EXPLAINED)
-    return replace(why, date=kept.date, compiling=kept.compiling)
+    assert isinstance(why, Report)
+    return why

@@ -21,6 +21,7 @@ from roofline.labs import riddle
 from roofline.labs.mfu import START
 from roofline.validation.utilization import fastest, mfu, runs
 from roofline.xla.expected import worth_of_cycles
+from roofline.xla.report import load_report
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
 from theme import INSTALLS
@@ -62,7 +63,7 @@ def _front() -> dict[str, str]:
     h100 = rh.measured.device_records()["h100"]
     least = rh.chip("h100").roofline("bf16").time(fused)
 
-    told = roofline.diagnosis.load_explanation(EXPLAINED).describe()
+    told = load_report(EXPLAINED).describe()
 
     def measured(how: str, source: str) -> float:
         return h100.sample(f"chain {how} {rows}×{columns} bf16", source).seconds

@@ -1,11 +1,11 @@
-"""The answer in words: what a call's time goes to, and what bounds it, as far as is known."""
+"""The answer in words: what to do, the call's times, and what it goes to, as far as is known."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from roofline.diagnosis.rows import GAP, HOST, KERNEL, LOOP, TRANSFER, WAIT, TimedRow
-from roofline.xla.display import CHANGES
+from roofline.xla.display import CHANGES, first_change, needed, sentence
 from roofline_helpers.common.show import si
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ _BOUND = {
     "compute": "is bound by arithmetic",
     "vector": "is bound by elementwise work",
     "network": "is bound by the network",
-    "above": "is bound by no ceiling of the chip",
     "idle": "mostly waits",
     "wait": "waits for another device",
     "transfer": "waits for copies",
@@ -58,19 +57,12 @@ _BOUND = {
 }
 
 _NEXT = CHANGES | {
-    "above": "Faster memory or more FLOP/s change nothing about that; how these kernels run does.",
     "idle": "Faster kernels change nothing about that; fewer launches, or a quicker host, may.",
     "wait": "Faster kernels here change nothing about that; a faster slowest device does.",
     "transfer": "Faster kernels change nothing about that; data that stay on the device do.",
     "no roof": "Give ceilings= for this device, or a trace that carries its compiled program.",
     "rest": "Explain it again for longer (seconds=), when nothing else runs.",
 }
-
-
-def open_ended(why: Explanation) -> bool:
-    """Return whether nothing ran, and some kernel's time can't be told."""
-    kernels = [row.kernel for row in why.rows]
-    return why.origin == "modelled" and any(k.untimed or k.loop or k.host_bytes for k in kernels)
 
 
 def parts_of(why: Explanation) -> dict[str, float]:
@@ -99,12 +91,13 @@ def _part(why: Explanation, row: TimedRow) -> str:
         return "network"
     if row.reachable is None:
         return "no roof"
-    measured, bandwidth = why.origin != "modelled", why.roofs.published.get("hbm")
-    if row.flops is None and not (measured and row.reachable >= CLOSE * row.seconds):
+    bandwidth = why.roofs.published.get("hbm")
+    if row.flops is None and row.reachable < CLOSE * row.seconds:
         return "undeclared"
-    if measured and row.least is not None and row.least > row.seconds:
-        return "overlapping" if row.busy > OVERLAPPED * row.seconds else "cached"
-    if measured and row.busy > OVERLAPPED * row.seconds:
+    overlapping = row.busy > OVERLAPPED * row.seconds
+    if row.least is not None and row.least > row.seconds:
+        return "overlapping" if overlapping else "cached"
+    if overlapping:
         return "overlapping"
     if not row.reachable:
         return "above"
@@ -118,41 +111,61 @@ def _part(why: Explanation, row: TimedRow) -> str:
 
 
 def answer(why: Explanation) -> list[str]:
-    """Return what a colleague would say first: what bounds the call with its reason, and so what.
+    """Return what a colleague would say first, a sentence each: what to do, then the times.
 
-    No more is claimed than what survives reached and published ceilings, floors and tensors that
-    stay on the chip; otherwise the sentence says what it depends on.
+    No more is claimed of a bound than what survives reached and published ceilings, floors and
+    tensors that stay on the chip; otherwise the sentence says what it depends on.
     """
+    changed = first_change(why.findings, why.wall)
     if why.withheld:
-        return [f"No diagnosis: {why.withheld}."]
-    if not why.rows and why.origin == "modelled":
-        return ["Nothing ran, and this program runs no kernel, so nothing bounds it."]
+        none = "No cause of lost time found in the compiled program."
+        return [*(changed or [none]), times(why), f"{sentence(why.withheld)}"]
     if not why.rows:
-        return ["No kernel of this call is known, so neither is what bounds it."]
-    if open_ended(why):
-        reason = f": {why.findings[0].evidence}" if why.findings else ""
-        return [f"Nothing ran, and how long this call takes can't be told{reason}."]
-    parts = parts_of(why)
-    whole = sum(parts.values()) or 1.0
-    (name, seconds), *_ = parts.items()
-    if seconds >= MOST * whole:
-        verdict = f"{{}} {_BOUND[name]}" if name in _BOUND else "what bounds {} can't be told"
-        told = f"{seconds / whole:.0%} of it ({si(seconds, 's')}) goes to {PARTS[name]}"
-        said = [f"{verdict}: {told}.", _NEXT.get(name, "Time the longest of them alone.")]
+        return [times(why), "No kernel of this call is known, so neither is what bounds it."]
+    verdict, follows = _verdict(why)
+    if changed:
+        said = [*changed, times(why), verdict]
     else:
-        seen = [(part, took / whole) for part, took in parts.items() if took >= SEEN * whole]
-        shares = ", ".join(f"{share:.0%} to {PARTS[part]}" for part, share in seen[:3])
-        said = [f"{{}} has no one bound: of its time go {shares}."]
-        said.append("Faster memory, or more FLOP/s, would each shorten one part only.")
-    lead = "nothing ran; by its program, " if why.origin == "modelled" else ""
-    said[0] = f"{lead}{said[0].format('this call')}"
-    said[0] = said[0][0].upper() + said[0][1:]
-    if why.platform == "cpu":
-        said = [text.replace("the memory", "memory or a cache") for text in said]
+        said = ["No cause of lost time found.", verdict, follows, times(why)]
     if why.hand and why.origin == "measured":
         share = f"{why.hand / why.wall:.0%} of the call"
         said.append(f"Counted by hand, its work needs {si(why.hand, 's')}, {share}.")
     losses = [finding.seconds for finding in why.findings]
-    if name != "rest" and why.unexplained > max([*losses, SEEN * why.wall]):
+    if why.unexplained > max([*losses, SEEN * why.wall]):
         said.append(f"The largest loss, {si(why.unexplained, 's')}, is in no row.")
     return said
+
+
+def times(why: Explanation) -> str:
+    """Return the call's time by the clock, beside what to expect of it and what it needs."""
+    said = f"The call takes {si(why.wall, 's')} by the clock"
+    if why.expected is not None and not why.roofless:
+        said += f"; as compiled it is expected to take {why.expected}"
+    least = needed(why.needed, why.chip)
+    said += f", and its result needs {least}" if least else ""
+    return f"{said}."
+
+
+def _verdict(why: Explanation) -> tuple[str, str]:
+    """Return what a call's time goes to, and what follows from that."""
+    parts = parts_of(why)
+    whole = sum(parts.values()) or 1.0
+    (name, seconds), *_ = parts.items()
+    share = f"{seconds / whole:.0%} of it ({si(seconds, 's')}) goes to {PARTS[name]}"
+    if seconds < MOST * whole:
+        seen = [(part, took / whole) for part, took in parts.items() if took >= SEEN * whole]
+        shares = ", ".join(f"{share:.0%} to {PARTS[part]}" for part, share in seen[:3])
+        said = f"This call has no one bound: of its time go {shares}."
+        follows = "Faster memory, or more FLOP/s, would each shorten one part only."
+    elif name == "above":
+        slowest = max(why.kernels, key=lambda row: row.lost if row.reachable is not None else 0.0)
+        where = f" ({slowest.source})" if slowest.source else ""
+        said = f"Of this call {share}."
+        follows = f"Look at {slowest.title}{where} first: that is {si(slowest.lost, 's')} of it."
+    else:
+        bound = f"This call {_BOUND[name]}" if name in _BOUND else "What bounds it can't be told"
+        said = f"{bound}: {share}."
+        follows = _NEXT.get(name, "Time the longest of them alone.")
+    if why.platform == "cpu":
+        said = said.replace("the memory", "memory or a cache")
+    return said, follows

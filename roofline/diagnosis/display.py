@@ -7,13 +7,24 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofline.diagnosis.answer import SEEN, answer, open_ended
+from roofline.diagnosis.answer import SEEN, answer
 from roofline.diagnosis.devices import DeviceTime
-from roofline.diagnosis.findings.causes import Finding
-from roofline.diagnosis.rows import KERNEL, REST, TimedRow
+from roofline.diagnosis.rows import KERNEL, REST, TimedRow, rest_of
 from roofline.network.measured import exchange_beside
 from roofline.terminal import Grid, Heading
-from roofline.xla.kernel import function_of, main_dtype
+from roofline.xla.causes import Finding
+from roofline.xla.display import (
+    FIRST,
+    FURTHER,
+    LONGEST,
+    TO_CHANGE,
+    cause_told,
+    needed,
+    numbered,
+    why_needed,
+)
+from roofline.xla.display import cost as cost_of
+from roofline.xla.kernel import NOWHERE, function_of, main_dtype
 from roofline_helpers.common.checks import BadValue, UnknownName
 from roofline_helpers.common.show import cell, si, significant
 from roofline_helpers.measured import NoData
@@ -28,61 +39,90 @@ if TYPE_CHECKING:
 SHOWN = 12
 """Rows that the text lists; the others are one line."""
 
-FIRST = 3
-"""Findings that come before the tables; the others come after them."""
-
 
 def title(why: Explanation) -> str:
-    """Return the call that was explained, and its device."""
-    called = f"{why.name}({', '.join(why.arguments)})" if why.arguments else why.name
-    return f"{called} on {why.device}"
+    """Return what ran, and on what."""
+    what = f"the profile {why.name}" if why.origin == "trace" else why.name
+    return f"{what} on {why.device}, {si(why.wall, 's')} a call"
+
+
+def heading(why: Explanation) -> str:
+    """Return the heading of the causes."""
+    return "what the compiled program has in vain" if why.withheld else TO_CHANGE
 
 
 def headline(why: Explanation) -> str:
-    """Return the time of a call, its spread, what to expect, and the least possible."""
-    bound = "" if why.least is None else f"bound {si(why.least, 's')}"
-    if why.origin == "modelled":
-        more = "at least " if open_ended(why) else ""
-        expected = why.expected or si(why.wall, "s")
-        return f"nothing ran: expected {more}{expected} a call, {bound}"
+    """Return the three times of a call: by the clock with its spread, to expect, and needed."""
+    text = f"{clock(why)}, {compiled(why)}" if why.expected is not None else clock(why)
+    least = needed(why.needed, why.chip)
+    return f"{text}, needed {least}" if least else text
+
+
+def clock(why: Explanation) -> str:
+    """Return the time of a call, and its spread."""
     text = f"{si(why.wall, 's')} a call"
     if len(why.runs) > 1:
         low, high = sorted(why.runs)[0], sorted(why.runs)[-1]
         text += f" ({si(low, 's')} to {si(high, 's')}, {len(why.runs)} runs"
         text += f" of {why.queue} calls)" if why.queue > 1 else ")"
-    bare = math.fsum(row.seconds for row in why.kernels if row.reachable is None)
-    if why.expected is not None and bare > 0.05 * why.wall:
-        text += f"; {si(bare, 's')} are of kernels without a roof, for the others expected "
-        text += str(why.expected)
-    elif why.expected is not None and why.expected.seconds:
-        times = significant(why.wall / why.expected.seconds)
-        text += f", {times} times the {why.expected} to expect of good kernels"
-    return f"{text}, {bound}" if bound else text
+    return text
+
+
+def compiled(why: Explanation) -> str:
+    """Return the time to expect of the compiled program, beside the clock's."""
+    if why.roofless:
+        left = "of the others" if why.expected and why.expected.seconds else ""
+        bare = f"{si(why.roofless, 's')} are of kernels without a roof"
+        return f"{bare}, {left} expected {why.expected}" if left else bare
+    times = (
+        significant(why.wall / why.expected.seconds) if why.expected and why.expected.seconds else 0
+    )
+    return f"{times} times the {why.expected} to expect of good kernels" if times else ""
 
 
 def facts(why: Explanation) -> list[tuple[str, str]]:
     """Return what was measured or counted: label and text."""
-    lines = [("time", headline(why))]
+    least = why_needed(why.needed, why.chip)
+    if why.needed is None and why.hand:
+        least = f"{si(why.hand, 's')}, counted by hand"
+    lines = [] if why.origin == "trace" else [("needed", least)]
+    if why.expected is not None:
+        source = f": {why.expected.why}" if why.expected.why else ""
+        bare = (
+            f", without {si(why.roofless, 's')} of kernels that have no roof"
+            if why.roofless
+            else ""
+        )
+        lines.append(("compiled", f"{why.expected} to expect of good kernels{bare}{source}"))
+    lines.append(("clock", clock(why)))
     if why.traced and why.origin == "measured":
         rows = f"{si(why.covered, 's')} together, {_relative_to(why.covered, why.wall)} the call"
-        traced = statistics.median(why.traced)
-        text = f"{si(traced, 's')} a call, {_relative_to(traced, why.wall)} without it"
+        traced, alone = statistics.median(why.traced), statistics.median(why.ungraphed or why.runs)
+        text = f"{si(traced, 's')} a call, {_relative_to(traced, alone)} without it"
         lines += [("rows", rows), ("with the profiler", text)]
+    if why.ungraphed:
+        text = (
+            f"{si(statistics.median(why.ungraphed), 's')} a call; the profile of kernels needs it"
+        )
+        lines.append(("without CUDA graphs", text))
     if why.graphs:
         middle = sorted(why.graphs)[len(why.graphs) // 2]
         lines.append(("with CUDA graphs", f"{si(middle, 's')} a call, as JAX runs it by default"))
+    if why.withheld:
+        launches = math.fsum(row.launches for row in why.kernels)
+        programs = len({row.program for row in why.kernels if row.program})
+        lines.append(("launches", f"{launches:,.0f} of {programs} programs a call"))
     if why.compiling > 1e-3:  # an executable was compiled before
         lines.append(("compiled in", si(why.compiling, "s")))
-    if why.origin != "modelled":
-        lines += _measured_elsewhere(why)
+    lines += _measured_elsewhere(why)
     if why.energy is not None:
         joules, watts = why.energy["joules"], why.energy["joules"] / why.energy["seconds"]
         text = f"{si(joules, 'J')} a call at {watts:.0f} W ({why.energy['idle']:.0f} W idle)"
         lines.append(("energy", text))
-    if why.expected is not None and why.origin == "modelled":
-        lines.append(("expected", f"{why.expected}: {why.expected.why}"))
-    if why.roofs.origin:
+    if why.roofs.origin and (why.expected is None or why.roofs.origin != why.expected.why):
         lines.append(("ceilings", why.roofs.origin))
+    if why.arguments:
+        lines.append(("arguments", ", ".join(why.arguments)))
     return lines
 
 
@@ -110,9 +150,8 @@ def _relative_to(seconds: float, wall: float) -> str:
 
 
 def _share(why: Explanation, seconds: float) -> str | None:
-    """Return the share of the call; None if it is withheld, or the call may take any time."""
-    unknown = why.withheld or open_ended(why)
-    return None if unknown else f"{100 * seconds / why.wall:.1f}%"
+    """Return the share of the call; None if it is withheld."""
+    return None if why.withheld else f"{100 * seconds / why.wall:.1f}%"
 
 
 def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
@@ -140,7 +179,7 @@ def residue(why: Explanation) -> list[TimedRow]:
     """
     if why.origin != "measured":
         return []
-    return [TimedRow(REST, REST, why.unexplained)]
+    return [TimedRow(rest_of(why.unexplained), REST, why.unexplained)]
 
 
 def _named(row: TimedRow) -> str:
@@ -163,6 +202,18 @@ FUNCTIONS = 12
 
 
 def functions(why: Explanation) -> list[dict[str, Any]]:
+    """Return one row a function, the longest first, of a call that has many rows and functions."""
+    listed = _functions(why) if len(why.groups) > MANY else []
+    named = [row for row in listed if row["launches"] and row["function"] != NOWHERE]
+    return listed if len(named) > 1 else []
+
+
+def devices(why: Explanation) -> list[dict[str, Any]]:
+    """Return one row a device, if there are several."""
+    return [device_cells(device) for device in why.devices if len(why.devices) > 1]
+
+
+def _functions(why: Explanation) -> list[dict[str, Any]]:
     """Return one row a function, the longest first: with all its layers and passes.
 
     A scope within a scope is a function of its own, unless there are too many.
@@ -205,9 +256,9 @@ def _function_cells(why: Explanation, name: str, rows: list[TimedRow]) -> dict[s
 def _causes(why: Explanation, rows: Sequence[TimedRow]) -> Iterator[str]:
     """Yield the numbers of the named causes that some rows show."""
     names = {row.name for row in rows}
-    for number, finding in enumerate(changes(why), 1):
-        if finding.named and names & {*finding.kernels}:
-            yield str(number)
+    for number, finding in numbered(why.findings)[0]:
+        if names & {*finding.kernels}:
+            yield number.rstrip(".")
 
 
 def function_table(why: Explanation) -> pandas.DataFrame:
@@ -215,7 +266,7 @@ def function_table(why: Explanation) -> pandas.DataFrame:
     import pandas
 
     rest = [_function_cells(why, row.name, [row]) for row in residue(why)]
-    frame = pandas.DataFrame([*functions(why), *rest])
+    frame = pandas.DataFrame([*_functions(why), *rest])
     return frame.set_index("function") if len(frame) else frame
 
 
@@ -265,11 +316,6 @@ def _by_cause(why: Explanation) -> dict[str, float]:
     return sums
 
 
-def changes(why: Explanation) -> list[Finding]:
-    """Return the findings, the largest loss first; what many kernels lose together comes last."""
-    return sorted(why.findings, key=lambda finding: finding.cause == "many-kernels")
-
-
 def caveats(why: Explanation) -> list[str]:
     """Return what limits these numbers."""
     if why.origin != "measured" or abs(why.unexplained) <= SEEN * why.wall:
@@ -290,20 +336,20 @@ def parts(why: Explanation) -> list[str | Grid]:
     ]
     bars = [(bar.name, cell(1e3 * bar.seconds), "ms") for bar in why.waterfall]
     bars.append(("the call", cell(1e3 * why.wall), "ms"))
-    causes = [(f"{n}.", _cause(why, finding)) for n, finding in enumerate(changes(why), 1)]
+    causes, others = (
+        [(n, cause_told(f, cost(why, f))) for n, f in some] for some in numbered(why.findings)
+    )
     shown: list[str | Grid] = [title(why), "", " ".join(answer(why))]
     for name, grid in (
-        ("what to change, the largest loss first", Grid(["", ""], causes[:FIRST])),
-        (
-            "what was counted" if why.origin == "modelled" else "what was measured",
-            Grid(["", ""], facts(why)),
-        ),
+        (heading(why), Grid(["", ""], causes[:FIRST])),
+        ("what was measured", Grid(["", ""], facts(why))),
         ("caveats", Grid(["", ""], [("-", note) for note in caveats(why)])),
-        ("by function", _grid(functions(why) if len(why.groups) > MANY else [])),
-        ("by device", _grid([device_cells(device) for device in why.devices[1:] and why.devices])),
+        ("by function", _grid(functions(why))),
+        ("by device", _grid(devices(why))),
         ("by kernel", Grid(["", *names], rows)),
         ("from the roof to the clock", Grid(["", "", ""], [] if why.withheld else bars)),
-        ("further causes", Grid(["", ""], causes[FIRST:])),
+        (FURTHER, Grid(["", ""], causes[FIRST:])),
+        (LONGEST, Grid(["", ""], others)),
     ):
         shown += [Heading(name), grid] if grid.rows else []
     return shown
@@ -315,28 +361,20 @@ def _grid(rows: list[dict[str, Any]]) -> Grid:
     return Grid(["", *list(rows[0])[1:]] if rows else [], lines)
 
 
-def _cause(why: Explanation, finding: Finding) -> str:
-    where = f" ({finding.source})" if finding.source else ""
-    told = [f"{finding.title}{where}", finding.evidence, cost(why, finding)]
-    return "\n".join(line for line in (*told, f"try: {finding.advice}") if line)
-
-
 def cost(why: Explanation, finding: Finding) -> str:
     """Return a cause's cost: its share of the call, and seconds only if a range was checked.
 
     An older record has no share, and not all kernels: then it is the estimated loss, as such.
     """
-    if not finding.named or open_ended(why):
-        return ""
-    if not finding.share:
+    if finding.named and not finding.share and finding.seconds:
         lost = finding.seconds / why.wall
-        return f"an estimated {lost:.0%} of the call, not checked by a timed pair" if lost else ""
-    share = "all" if finding.share >= 1 else f"{finding.share:.0%}"
-    text = f"{'in kernels that take ' if finding.kernels else ''}{share} of the call"
-    if finding.saves is None:
-        return text
-    low, high = (si(seconds, "s") for seconds in finding.saves)
-    return f"{text}: costs {low} to {high}, by {finding.checked}"
+        return f"an estimated {lost:.0%} of the call, not checked by a timed pair"
+    told = cost_of(finding, checked=not why.withheld)
+    return (
+        told.replace("of the call", "of the time that its programs are expected to take")
+        if why.withheld
+        else told
+    )
 
 
 def matmuls_beside(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import os
 import statistics
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from roofline import terminal
 from roofline.diagnosis.anew import compiled_anew, reasons_of
-from roofline.diagnosis.ceilings import Ceilings, ceilings_of
+from roofline.diagnosis.ceilings import ceilings_of
 from roofline.diagnosis.devices import number_of, rows_of_devices
 from roofline.diagnosis.doubts import consistency_notes, ledger_notes, slowed, unsteady
 from roofline.diagnosis.explanation import Explanation
 from roofline.diagnosis.findings import Case, findings
 from roofline.diagnosis.findings.idle import COMPILING
-from roofline.diagnosis.modelled import modelled_case
+from roofline.diagnosis.modelled import analyze, found_without_clock
 from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import in_graphs
 from roofline.diagnosis.runner import UNGRAPHED, Runner, compiled_runner, run_counts, run_in_turn
 from roofline.diagnosis.trace import Trace, program_of, programs_in, read_trace
 from roofline.diagnosis.trace_steps import prepared
@@ -31,15 +33,12 @@ from roofline.xla.analysis import (
     NOT_REUSED,
     check_options,
     jit_options,
-    report_of,
+    needed_by,
     turns_of,
 )
 from roofline.xla.kernel import main_dtype
 from roofline.xla.lower import Arguments, function_name, is_stage
 from roofline.xla.targets import (
-    NoCompiler,
-    assumed_vector_peak,
-    can_compile,
     first_device,
     is_cpu_here,
 )
@@ -54,8 +53,6 @@ from roofline_helpers.common.checks import (
     single,
     whole,
 )
-from roofline_helpers.common.show import si
-from roofline_helpers.measured.kernels import Expected
 from roofline_helpers.measured.record import Record
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.work import Work
@@ -85,11 +82,12 @@ def explain(
     name: str | None = None,
     progress: bool = True,
     **kwargs: Any,
-) -> Explanation:
+) -> Any:
     """Run a JAX function, and return where its time goes: kernel by kernel, and why.
 
-    It is compiled once. The same executable is timed without the profiler and traced with it, and
-    its text is read: each kernel gets its time, FLOPs and bytes, its roof, and its line of code.
+    The executable is timed without the profiler and traced with it, and its text is read: each
+    kernel gets its time, FLOPs and bytes, its roof, and its line of code. With `chip` nothing runs,
+    and this is `analyze`.
 
     Parameters
     ----------
@@ -102,8 +100,8 @@ def explain(
     work : Work or sequence of Work, optional
         The same work counted by hand: the waterfall begins at its least time.
     chip : str, optional
-        A TPU, or a slice such as "v6e-8", for which the function is compiled; nothing runs, and
-        all times are modelled. For a trace, the chip that it was recorded on.
+        A TPU, or a slice such as "v6e-8", for which the function is compiled, as by `analyze`. For
+        a trace, the chip that it was recorded on.
     topology : str, optional
         Layout of those chips, as in `analyze`.
     jit : bool
@@ -129,6 +127,13 @@ def explain(
         The name in the result.
     progress : bool
         Whether to show a status line on a terminal.
+
+    Returns
+    -------
+    Explanation
+        Of a run, or of a trace.
+    Report
+        With `chip`, of the compiled program.
 
     Raises
     ------
@@ -170,10 +175,23 @@ def explain(
         if not (callable(fn) or is_stage(fn)):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
         if chip is not None and not is_cpu_here(chip):
-            return task.modelled(chip, topology)
+            _check_nothing_runs(own)
+            asked = {name: own[name] for name in ("topology", "turns", "name")}
+            return analyze(fn, *args, chip=chip, **asked, **jit_options(own), **kwargs)
         if topology is not None:
             raise BadType(NO_CHIP)
         return task.measured(say)
+
+
+FOR_A_RUN = ("work", "jit", "consume", "ceilings", "queue", "trace")
+"""Options that say nothing of a program that only is compiled."""
+
+
+def _check_nothing_runs(own: Mapping[str, Any]) -> None:
+    usual = inspect.signature(explain).parameters
+    given = [f"{name}=" for name in FOR_A_RUN if own[name] != usual[name].default]
+    if given:
+        raise BadType(f"{', '.join(given)} is for a run, not for a chip: leave chip= out")
 
 
 def _as_works(given: object) -> tuple[Work, ...]:
@@ -226,7 +244,7 @@ class Task:
         traced = min(runs, 8 if gpu else 16)
         timed = run_in_turn(runner, runs, traced, queue, self.seconds, self.trace)
         graphed = gpu and self.compiled and not runner.given
-        graphs = self._graphed(runs, queue, say) if graphed else ()
+        usual = self._graphed(runs, queue, say) if graphed else ()
         say("reading, against the ceilings")
         trace = timed.trace
         programs = programs_in(trace)
@@ -239,11 +257,12 @@ class Task:
             platform=trace.platform,
             device=str(device.device_kind) if gpu else device_facts()["name"],
             origin="measured",
-            runs=timed.plain,
+            runs=usual or timed.plain,
             traced=timed.traced,
-            graphs=graphs,
+            ungraphed=timed.plain if usual else (),
             queue=queue,
             withheld=slowed(trace, timed.plain, timed.traced, queue),
+            needed=None if runner.lowered is None else needed_by(runner.lowered, self.turns),
             compiling=runner.seconds,
             notes=tuple(runner.notes),
             software=software_versions(),
@@ -267,8 +286,9 @@ class Task:
         """Return the explanation of a traced run with its programs, under its device's ceilings."""
         ceilings = ceilings_of(device, dtypes(programs, trace), self.ceilings)
         devices = rows_of_devices(trace, programs, ceilings, run.queue, goal)
+        rows = in_graphs(devices.rows, run.wall) if run.ungraphed else devices.rows
         case = Case(
-            rows=devices.rows,
+            rows=rows,
             programs=programs,
             ceilings=ceilings,
             platform=trace.platform,
@@ -303,56 +323,6 @@ class Task:
         runner = self._runner({})
         times = [runner.run(queue) for _ in range(3 + max(runs // 2, 3))]
         return tuple(times[3:])
-
-    def modelled(self, chip: str, topology: str | None) -> Explanation:
-        """Compile it for a chip that is not here, and explain its kernels' modelled times.
-
-        A row takes the seconds of its roof or of the compiler's cycles, whichever are longer, and
-        no less than the assumed floor of a launch; the call no less than `analyze` counts for it.
-        """
-        if self.ceilings is not None or self.trace or not self.compiled:
-            raise BadType("ceilings=, trace= and jit=False are for a run: leave chip= out")
-        key, layout = slice_of(chip)
-        known = chips.chip(key)
-        missing = can_compile(known)
-        if missing is not None:
-            raise NoCompiler(missing)
-        report, module = report_of(
-            self.fn,
-            self.arguments,
-            known,
-            self.jit,
-            topology=topology or layout,
-            turns=self.turns,
-            name=self.name,
-        )
-        program = Program(module, report.platform, calls=report.calls, turns=self.turns)
-        floor = report.floor or 0.0
-        notes = [
-            "nothing ran: a row's seconds are those of its reached roof or, if they are longer, "
-            "the compiler's cycles",
-            f"a kernel without cycles, and each iteration of its loop, takes {si(floor, 's')} at "
-            "least: the shortest matmul published for a TPU",
-        ]
-        ceilings = Ceilings(known.per_device())
-        assumed = assumed_vector_peak(known)
-        if assumed is not None:
-            vector, reason = assumed
-            ceilings = replace(ceilings, vector=vector)
-            notes.append(f"vector work at {si(vector, 'FLOP/s')}, which nobody publishes: {reason}")
-        case = modelled_case(program, ceilings, floor, report)
-        run = Explanation(
-            name=report.name,
-            arguments=report.arguments,
-            platform=report.platform,
-            device=known.name,
-            origin="modelled",
-            runs=(case.wall,),
-            compiling=report.compiling,
-            notes=(*notes, *report.notes),
-            software={"jax": report.jax_version, "compiler": report.compiler},
-        )
-        return diagnosed(run, case, self.work, report.expected)
 
     def of_trace(self, folder: Path, chip: str | None) -> Explanation:
         """Explain a trace from elsewhere."""
@@ -437,17 +407,11 @@ def _by_facts(fitting: list[Chip], facts: Mapping[str, str]) -> list[Chip]:
 # --- From a run to its explanation ---------------------------------------------------------------
 
 
-def diagnosed(
-    run: Explanation,
-    case: Case,
-    work: Sequence[Work],
-    expected: Expected | None = None,
-    busy: str = "",
-) -> Explanation:
+def diagnosed(run: Explanation, case: Case, work: Sequence[Work], busy: str = "") -> Explanation:
     """Return what is known of a run with its rows, roofs and findings.
 
-    A run that is `withheld` has no findings; `busy` says why only a cause that dominates counts.
-    Without an `expected` time it is that of the case's ceilings.
+    `busy` says why only a cause that dominates counts. Where shares of the call are `withheld`, the
+    findings are those of its compiled programs, which need no clock.
     """
     unused = [note for note in run.notes if note.startswith(NOT_REUSED)]
     notes = [note for note in run.notes if note not in unused]
@@ -463,14 +427,14 @@ def diagnosed(
             withheld = withheld or busy
     if withheld and compiled_anew:  # whatever slows a call, it does that in each
         found, withheld = compiled_anew, ""
-    kept = () if withheld else found
-    said = {finding.evidence for finding in kept}
+    found = found_without_clock(case) if withheld else found
+    said = {finding.evidence for finding in found}
     notes += [note for note in unused if note.removeprefix(NOT_REUSED) not in said]
     return replace(
         run,
         rows=case.rows,
-        findings=kept,
-        expected=expected or case.ceilings.expected(case.rows),
+        findings=found,
+        expected=case.ceilings.expected(case.rows),
         hand=case.ceilings.hand(work),
         roofs=case.ceilings.roofs,
         notes=tuple(notes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import statistics
@@ -19,11 +20,12 @@ from roofline.diagnosis.ceilings import Roofs
 from roofline.diagnosis.devices import DeviceTime
 from roofline.diagnosis.findings import Finding
 from roofline.diagnosis.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
-from roofline.storage import write
 from roofline.terminal import markdown, text_of
 from roofline.xla.kernel import main_dtype
+from roofline.xla.minimum import Needed
+from roofline_helpers import chips
 from roofline_helpers.common import records
-from roofline_helpers.common.checks import BadValue, name_of, shown
+from roofline_helpers.common.checks import UnknownName, name_of
 from roofline_helpers.measured.kernels import Expected
 from roofline_helpers.roofline import Roofline
 
@@ -42,25 +44,29 @@ class Explanation:
         The function's name, and its arguments as text.
     platform, device : str
         "cpu", "gpu" or "tpu", and what the device is called.
-    origin : {"measured", "trace", "modelled"}
-        Whether it ran here, is read from a trace, or was only compiled: then rows take the seconds
-        of their roofs.
+    origin : {"measured", "trace"}
+        Whether it ran here, or is read from a trace.
     runs, traced : tuple of float
         Seconds of a call, run by run: without the profiler, and with it.
     rows : tuple of TimedRow
         Kernels in the order in which they first run, and the gaps between them.
     findings : tuple of Finding
         Causes, largest loss first; none if they are `withheld`.
+    ungraphed : tuple of float
+        `runs` without CUDA graphs, as the profiler needs it, where JAX uses them by default.
     graphs : tuple of float
-        `runs` in CUDA graphs, JAX's default on a GPU.
+        Of the book's records, whose `runs` are without CUDA graphs: runs in them.
     queue : int
         Calls that were queued before one was awaited.
     withheld : str
-        Why this run says nothing about causes: a busy CPU, a profiler that slows the call.
+        Why shares of the call say nothing: a busy CPU, a profiler that slows the call. The findings
+        are then those of the compiled program.
     compiling : float
         Seconds that tracing and compiling took.
     hand : float or None
         Least seconds of the work counted by hand.
+    needed : Needed or None
+        What the function's result needs at least: no repair that keeps the algorithm takes less.
     expected : Expected or None
         `seconds` of the call if each kernel does as well as good ones of its size, from `low` to
         `high`, and `why`.
@@ -92,11 +98,13 @@ class Explanation:
     rows: tuple[TimedRow, ...] = ()
     findings: tuple[Finding, ...] = ()
     traced: tuple[float, ...] = ()
+    ungraphed: tuple[float, ...] = ()
     graphs: tuple[float, ...] = ()
     queue: int = 1
     withheld: str = ""
     compiling: float = 0.0
     hand: float | None = None
+    needed: Needed | None = None
     expected: Expected | None = None
     roofs: Roofs = field(default_factory=Roofs)
     devices: tuple[DeviceTime, ...] = ()
@@ -131,10 +139,23 @@ class Explanation:
         return tuple(row for row in self.groups if row.kind == KERNEL)
 
     @property
-    def least(self) -> float | None:
-        """Least seconds of the compiled program by published ceilings, which nothing beats.
+    def roofless(self) -> float:
+        """Seconds of kernels without a roof, if they are more than a twentieth of the call."""
+        bare = math.fsum(row.seconds for row in self.kernels if row.reachable is None)
+        return bare if bare > 0.05 * self.wall else 0.0
 
-        None without published ceilings.
+    @cached_property
+    def chip(self) -> chips.Chip | None:
+        """One device of its chip; None if that is not in the table."""
+        with contextlib.suppress(UnknownName):
+            return None if self.platform == "cpu" else chips.chip(self.device).per_device()
+        return None
+
+    @property
+    def least(self) -> float | None:
+        """The roof of the compiled program, in seconds by published ceilings: its own least time.
+
+        What the result needs may take less. None without published ceilings.
         """
         roofed = [row.least for row in self.rows if row.reachable is not None]
         least = [seconds for seconds in roofed if seconds is not None]
@@ -227,7 +248,7 @@ class Explanation:
         return text_of(*display.parts(self))
 
     def __repr__(self) -> str:
-        end = ", no diagnosis" if self.withheld else ""
+        end = ", shares withheld" if self.withheld else ""
         return f"<{self.name} on {self.device}: {display.headline(self)}{end}>"
 
     def _repr_html_(self) -> str:
@@ -255,14 +276,12 @@ class Explanation:
         OSError
             The folder is not there or can't be written.
         """
-        ending = Path(path).suffix
-        if ending == ".json":
-            return write(path, self.to_json())
-        if ending == ".html":
-            return write(path, page.html(self, whole=True))
-        if ending == ".md":
-            return write(path, markdown(*display.parts(self)))
-        raise BadValue(f"save to a file that ends in .html, .md or .json, got {shown(str(path))}")
+        ways = {
+            ".html": lambda: page.html(self, whole=True),
+            ".md": lambda: markdown(*display.parts(self)),
+            ".json": self.to_json,
+        }
+        return storage.written(path, ways)
 
 
 # --- Explanations from records -------------------------------------------------------------------

@@ -1,18 +1,70 @@
-"""A compiled program that didn't run, as a case for findings: rows take modelled times."""
+"""A compiled program that didn't run: its causes, from a case in which rows take modelled times."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec
 
+from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings
-from roofline.diagnosis.findings import Case
+from roofline.diagnosis.findings import Case, Finding, findings
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import TimedRow, with_program
+from roofline.xla.analysis import NOT_REUSED
 from roofline.xla.kernel import CompiledKernel
 from roofline.xla.report import Report
+from roofline.xla.targets import assumed_vector_peak
+
+Given = ParamSpec("Given")
+
+
+def _with_findings(compiled: Callable[Given, Report]) -> Callable[Given, Report]:
+    @functools.wraps(compiled)
+    def analyze(*args: Given.args, **options: Given.kwargs) -> Report:
+        report = compiled(*args, **options)
+        turns = options.get("turns")
+        return found_in(report, turns if isinstance(turns, Mapping) else {})
+
+    return analyze
+
+
+analyze = _with_findings(xla.analyze)
+"""`xla.analyze`, and the causes of what its program loses."""
+
+
+def found_in(report: Report, turns: Mapping[str, int] | None = None) -> Report:
+    """Return a report with its findings; as it is if its text or its chip isn't known."""
+    if report.chip is None or not report.text or report.findings is not None:
+        return report
+    found = findings(case_of(report, turns))
+    said = {finding.evidence for finding in found}
+    notes = (n for n in report.notes if n.removeprefix(NOT_REUSED) not in said)
+    return replace(report, findings=found, notes=tuple(notes))
+
+
+def case_of(report: Report, turns: Mapping[str, int] | None = None) -> Case:
+    """Return a compiled program as a case for findings, under its chip's ceilings."""
+    program = Program(report.text, report.platform, calls=report.calls, turns=turns or {})
+    assumed = None if report.chip is None else assumed_vector_peak(report.chip)
+    ceilings = Ceilings(report.chip, vector=None if assumed is None else assumed[0])
+    case = modelled_case(program, ceilings, report.floor or 0.0, report)
+    unused = [note for note in report.notes if note.startswith(NOT_REUSED)]
+    return replace(case, unused=tuple(note.removeprefix(NOT_REUSED) for note in unused))
+
+
+def found_without_clock(case: Case) -> tuple[Finding, ...]:
+    """Return the causes in the compiled programs of a call whose times say nothing."""
+    ran = dict.fromkeys(row.program for row in case.rows if row.program in case.programs)
+    parts = [modelled_case(case.programs[name], case.ceilings) for name in ran]
+    rows = tuple(row for part in parts for row in part.rows)
+    wall = math.fsum(row.seconds for row in rows)
+    if not wall:
+        return ()
+    whole = replace(case, rows=rows, wall=wall, measured=False, compiling=0.0, unsteady=0.0)
+    return tuple(finding for finding in findings(replace(whole, by_device={})) if finding.named)
 
 
 class Launch(NamedTuple):

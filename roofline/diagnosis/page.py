@@ -10,13 +10,17 @@ import importlib.util
 import re
 from io import StringIO
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roofline.diagnosis import display, pictures
 from roofline.diagnosis.answer import answer
-from roofline_helpers.common.show import cell, si, template
+from roofline.xla.display import LONGEST, numbered, sentence
+from roofline.xla.page import Section, page
+from roofline_helpers.common.show import render, si
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from roofline.diagnosis.explanation import Explanation
 
 SHOWN = 12
@@ -26,30 +30,64 @@ ORDER = ("ms", "lost ms", "share", "roof ms", "limit", "launches", "GB/s", "GFLO
 """Columns of the page's table, most important first; line and kernel stand below what it is."""
 
 
+NO_PICTURE = (
+    "Without a picture of the roofline: it needs matplotlib (pip install matplotlib), and kernels "
+    "with FLOPs and bytes."
+)
+
+
 def html(why: Explanation, whole: bool) -> str:
     """Return an explanation as one page, or as a piece of HTML that brings its style along."""
     rows = [display.cells(why, row) for row in why.groups]
     rest = [display.cells(why, row) for row in display.residue(why)]
-    page = template("diagnosis/page.html", "roofline").render(
-        why=why,
-        whole=whole,
-        display=display,
-        answer=answer(why),
-        cell=cell,
-        si=si,
-        rows=[*rows[:SHOWN], *rest],
-        devices=[display.device_cells(device) for device in why.devices if len(why.devices) > 1],
-        functions=display.functions(why) if len(why.groups) > display.MANY else [],
-        more=rows[SHOWN:],
-        columns=[name for name in ORDER if any(row[name] not in (None, "") for row in rows)],
-        steps=[] if why.withheld else _steps(why),
-        roofline=_roofline(why) if whole and not why.withheld else "",
+    columns = [name for name in ORDER if any(row[name] not in (None, "") for row in rows)]
+    roofline = _roofline(why) if whole and not why.withheld else ""
+    causes, others = (
+        [(f, display.cost(why, f)) for _, f in some] for some in numbered(why.findings)
     )
-    return str(page)
+    sections: list[Section] = [
+        (sentence(display.heading(why))[:-1], "causes", causes),
+        ("From the roof to the clock", "markup", "" if why.withheld else _steps(why)),
+        ("What was measured", "facts", display.facts(why)),
+        ("Caveats", "notes", display.caveats(why)),
+        ("By function", "rows", _rows(display.functions(why), "function")),
+        ("By device", "rows", _rows(display.devices(why), "device")),
+        (
+            "By kernel",
+            "rows",
+            {
+                "rows": [*rows[:SHOWN], *rest],
+                "more": rows[SHOWN:],
+                "columns": columns,
+                "name": "what",
+            },
+        ),
+        (sentence(LONGEST)[:-1], "causes", others),
+        ("Kernels under the roofline", "markup", roofline),
+    ]
+    versions = (f"{name} {number}" for name, number in why.software.items())
+    made = ", ".join(filter(None, (why.date, *versions)))
+    if whole and not roofline and not why.withheld:
+        made = f"{NO_PICTURE} {made}"
+    return page(display.title(why), answer(why), sections, made, whole)
 
 
-def _steps(why: Explanation) -> list[tuple[str, float, str, float, float]]:
-    """Return the waterfall's bars: name, seconds, kind, and where it is drawn, 0 to 100."""
+def _rows(listed: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """Return what the page shows of rows: all their columns but the line, which has no own."""
+    if not listed:
+        return None
+    columns = [column for column in listed[0] if column not in (name, "line")]
+    return {"rows": listed, "columns": columns, "name": name}
+
+
+STEPS = """<table class="steps"><tbody>
+{%- for name, seconds, kind, left, wide in steps %}<tr><th scope="row">{{ name }}</th><td><svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true"><rect class="{{ kind }}" x="{{ "%.2f" | format(left) }}" width="{{ "%.2f" | format([wide, 0.3] | max) }}" height="1"/></svg></td><td class="number">{{ si(seconds, "s") }}</td></tr>{% endfor -%}
+</tbody></table>"""  # noqa: E501
+"""The waterfall: names, bars and seconds."""
+
+
+def _steps(why: Explanation) -> Markup:
+    """Return the waterfall as a table whose bars are drawn, 0 to 100."""
     steps = [(bar.name, bar.seconds) for bar in why.waterfall]
     ends = [0.0, *accumulate(seconds for _, seconds in steps)]
     unit = max(ends) / 100
@@ -58,7 +96,8 @@ def _steps(why: Explanation) -> list[tuple[str, float, str, float, float]]:
         kind = pictures.KINDS.get(name, "lost" if seconds > 0 else "gained")
         left = max(begun + min(seconds, 0.0), 0.0)
         drawn.append((name, seconds, kind, left / unit, abs(seconds) / unit))
-    return [*drawn, ("the call", why.wall, "call", 0.0, why.wall / unit)]
+    drawn.append(("the call", why.wall, "call", 0.0, why.wall / unit))
+    return render(STEPS, steps=drawn, si=si)
 
 
 def _roofline(why: Explanation) -> str:

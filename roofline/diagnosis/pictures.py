@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from roofline.diagnosis.rows import REST, TimedRow
+from roofline.diagnosis.rows import PROFILER, REST, TimedRow
 from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import shortened, si
 
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 _LABELLED = 5
 
-KINDS = {"counted by hand": "least", "the compiled program": "least", REST: "rest"}
+KINDS = {
+    "counted by hand": "least",
+    "the compiled program": "least",
+    REST: "rest",
+    PROFILER: "rest",
+}
 """The kinds of bars that are neither lost nor gained."""
 
 _SEEN = 0.002

@@ -495,10 +495,40 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return middle, low, high
 
 
+# --- In CUDA graphs -------------------------------------------------------------------------------
+
+
+def in_graphs(rows: Sequence[TimedRow], wall: float) -> tuple[TimedRow, ...]:
+    """Return rows of a profile without CUDA graphs, as far as a call in graphs leaves them time.
+
+    Its kernels take as long there. Between them a graph waits less, so what the clock leaves is
+    shared by the time without kernels.
+    """
+    idle = math.fsum(row.seconds for row in rows if row.kind in IDLE)
+    working = math.fsum(row.seconds for row in rows if row.kind not in IDLE)
+    left = min(max(wall - working, 0.0) / idle, 1.0) if idle else 1.0
+
+    def shorter(row: TimedRow) -> TimedRow:
+        times = {name: left * getattr(row, name) for name in ("seconds", "busy", "low", "high")}
+        return replace(row, **times)
+
+    return tuple(shorter(row) if row.kind in IDLE else row for row in rows)
+
+
+IDLE = (GAP, HOST, LOOP)
+"""Kinds of rows in which no kernel runs."""
+
+
 # --- The waterfall: bars from the least time to the measured time --------------------------------
 
-REST = "nothing explains it"
-"""Name of the last bar, and of the last row."""
+REST, PROFILER = "nothing explains it", "slower when profiled"
+"""Names of the last bar, and of the last row."""
+
+
+def rest_of(seconds: float) -> str:
+    """Return the name of what a call takes beyond its rows; they may take longer, when profiled."""
+    return REST if seconds >= 0 else PROFILER
+
 
 BARS = 5
 """Kernels that have a bar of their own; the others share one."""
@@ -544,7 +574,8 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
     each without the one before. Then what kernels lose above their roofs: a bar for each of the
     largest losses, and one for the others. *faster than the roof* is negative: kernels that caches
     serve, or that overlap. Then kernels without a roof, and where no kernel runs. *nothing explains
-    it* is the wall time, without the profiler, less all rows, which were measured with it.
+    it* is the wall time, without the profiler, less all rows, which were measured with it; where
+    that is negative, they were *slower when profiled*.
 
     Parameters
     ----------
@@ -580,4 +611,4 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
     seen = [bar for bar in bars if abs(bar.seconds) > 1e-9 * wall]  # less is rounding
     rest = wall - math.fsum(bar.seconds for bar in seen)
     rest = 0.0 if abs(rest) < 1e-12 * wall else rest  # only rounding is left
-    return (*seen, Bar(REST, rest))
+    return (*seen, Bar(rest_of(rest), rest))

@@ -24,7 +24,15 @@ from roofline.xla.analysis import futile_notes
 from roofline.xla.buffers import buffers_at_peak, listing
 from roofline.xla.compiler import executable_of
 from roofline.xla.hlo import parse
-from roofline.xla.lower import Arguments, function_name, is_compiled, is_of_nnx, lower, results_of
+from roofline.xla.lower import (
+    Arguments,
+    Lowered,
+    function_name,
+    is_compiled,
+    is_of_nnx,
+    lower,
+    results_of,
+)
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.targets import chip_key, device_of, first_device, platform_of, quiet
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError
@@ -55,6 +63,8 @@ class Runner:
         Time of tracing and compiling.
     calls : tuple of PallasKernel
         Its Pallas kernels, as traced.
+    lowered : Lowered or None
+        What it was compiled from, if it was compiled here.
     given : bool
         Whether the executable is the reader's own, so that its options can't change.
     copies : bool
@@ -69,6 +79,7 @@ class Runner:
     seconds: float = 0.0
     name: str = "function"
     calls: tuple[PallasKernel, ...] = ()
+    lowered: Lowered | None = None
     given: bool = False
     copies: bool = True
     notes: list[str] = field(default_factory=list)
@@ -208,6 +219,7 @@ def compiled_runner(
     compiled = fn
     notes: list[str] = []
     calls: tuple[PallasKernel, ...] = ()
+    known = None
     if given:
         _check_executable(fn, name)
     else:
@@ -229,6 +241,7 @@ def compiled_runner(
         seconds=seconds,
         name=name,
         calls=calls,
+        lowered=known,
         given=given,
         copies=not consume,
         notes=notes,

@@ -20,7 +20,7 @@ from roofline.testing.plugin import PROPERTY
 from roofline.xla.analysis import analyze
 from roofline.xla.changes import Changes
 from roofline.xla.compiler import DoesNotFit
-from roofline.xla.display import compiled_by
+from roofline.xla.display import compiled_by, known
 from roofline.xla.report import Report
 from roofline.xla.targets import can_compile
 from roofline_helpers import __version__
@@ -65,6 +65,19 @@ def _exposed(report: Report) -> float | None:
 _Ends: TypeAlias = "tuple[float, float] | None"
 
 
+def _expected(report: Report) -> _Ends:
+    """Return the time to expect, with the cheapest and with the dearest branches of conditionals.
+
+    Its upper end is infinite where nobody knows how long a kernel takes.
+    """
+    times = [end.expected for end in report.ends if end.expected is not None]
+    if not times:
+        return None
+    seconds = [known(time) for time in times]
+    unknown = report.at_least or any(math.isinf(time.high) for time in times)
+    return min(seconds), math.inf if unknown else max(seconds)
+
+
 def _open(report: Report, measure: Callable[[Report], float | None]) -> _Ends:
     """Return a number with the cheapest and with the dearest branches of conditionals.
 
@@ -77,14 +90,16 @@ def _open(report: Report, measure: Callable[[Report], float | None]) -> _Ends:
 METRICS: Mapping[str, tuple[str, Callable[[Report], _Ends]]] = {
     "hbm_bytes": ("B", lambda report: (report.hbm_bytes, report.most_bytes)),
     "flops": ("FLOP", lambda report: (report.flops, report.most_flops)),
-    "seconds": ("s", lambda report: _open(report, lambda end: end.time_at_roof)),
+    "seconds": ("s", _expected),
     "exposed": ("%", lambda report: _open(report, _exposed)),
     "memory": ("B", lambda report: (report.memory.total,) * 2 if report.memory else None),
     "kernels": ("", lambda report: (len(report.kernels),) * 2),
 }
-"""The quantities that can be limited: unit, and place in a report, as least and most. Per device
-and per call: bytes that cross HBM; FLOPs; the least time by the roof; the part of it that exchanges
-are waited for; the memory that the program needs at most; and how many kernels there are."""
+"""The quantities that can be limited: unit, and place in a report, as least and most.
+
+Per device and per call: bytes that cross HBM; FLOPs; the time to expect; the part of the roof's
+time in which exchanges are waited for; the memory that is needed at most; the number of kernels.
+"""
 
 _LIMIT = re.compile(r"\s*(<=|>=|==|<|>)\s*([0-9][0-9_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 
@@ -284,7 +299,7 @@ class Budget:
             A name of this call, if the test has several.
         **named
             Limits, ``hbm_bytes="<= 1.2 GB"``, per device and call: `hbm_bytes` and `flops`;
-            `seconds`, the least time by the roof; `exposed`, the part of it that exchanges are
+            `seconds`, the time to expect; `exposed`, the part of its roof in which exchanges are
             waited for; `memory`, what the program needs at most; `kernels`, how many. A number
             alone is the most, in SI base units. Without any limit the program is compared with its
             baseline. Other names are options of `analyze`, or arguments of the function.

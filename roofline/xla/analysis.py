@@ -38,6 +38,7 @@ from roofline.xla.lower import (
     lower,
     results_of,
 )
+from roofline.xla.minimum import Needed, needed_of
 from roofline.xla.report import REFUSED as REFUSAL
 from roofline.xla.report import Report, load_refusal, load_report
 from roofline.xla.targets import (
@@ -373,11 +374,20 @@ def report_of(
         memory=program.memory,
         buffers=buffers_at_peak(module, platform),
         requested_flops=lowered.requested,
+        needed=None if is_compiled(fn) else needed_by(lowered, turns),
         calls=lowered.calls,
         compiling=time.perf_counter() - started,
         text=program.text,
     )
     return report, module
+
+
+def needed_by(lowered: Lowered, turns: Mapping[str, int] | None = None) -> Needed:
+    """Return what a program's result needs at least; what can't be read is refused."""
+    try:
+        return needed_of(lowered, turns)
+    except Exception as error:  # whatever a program holds, its report stands without this number
+        return Needed(0.0, refused=f"the program as written can't be read: {error}")
 
 
 def _fitting(lowered: Lowered) -> CompilerOutput:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from roofline.terminal import Grid, Heading
 from roofline.xla.kernel import CompiledKernel, cycle_seconds_of, line_of, longest_of, seconds_of
+from roofline.xla.page import page
 from roofline.xla.targets import assumed_vector_peak
-from roofline_helpers.common.show import cell, si, significant, template
+from roofline_helpers.common.show import cell, si, significant
 from roofline_helpers.roofline import bound_of
 
 if TYPE_CHECKING:
     import pandas
 
+    from roofline.xla.causes import Finding
     from roofline.xla.compiler import MemoryStats
     from roofline.xla.kernel import TimedCollective
+    from roofline.xla.minimum import Needed
     from roofline.xla.report import Report
+    from roofline_helpers.chips import Chip
+    from roofline_helpers.measured.kernels import Expected
 
 SHOWN = 12
 """The most kernels that the text of a report lists."""
@@ -44,21 +49,26 @@ CHANGES = {
 
 
 def title(report: Report) -> str:
-    """Return the compiled function and its target."""
-    where = report.chip.name if report.chip is not None else report.target
+    """Return what was compiled, and for what."""
     many = f", one of {report.devices} devices" if report.devices > 1 else ""
-    return f"{report.name}({', '.join(report.arguments)}) compiled for {where}{many}"
+    return f"{report.name}, compiled for {_where(report)}{many}"
+
+
+def _where(report: Report) -> str:
+    return report.chip.name if report.chip is not None else report.target
 
 
 def headline(report: Report) -> str:
-    """Return a report in a line: target, FLOPs, bytes, seconds, kernels."""
-    flops, hbm = _flops(report), _range(report.hbm_bytes, report.most_bytes, "B")
-    parts = [f"{flops}, {hbm} of HBM"]
+    """Return a report in a line: its times, FLOPs, bytes, kernels."""
+    parts = []
+    if report.expected is not None:
+        parts = [f"expected {report.expected}"]
+        least = needed(report.needed, report.chip)
+        parts += [f"needed {least}"] if least else []
+    parts.append(f"{_flops(report)}, {_range(report.hbm_bytes, report.most_bytes, 'B')} of HBM")
     if report.host_bytes:
         parts.append(f"{si(report.host_bytes, 'B')} to and from the host")
-    if report.time_at_roof is not None:
-        parts.append(f"{_roof(report)} by the roof")
-    if report.bound:
+    if report.bound and not _beyond(report):
         parts.append(f"bound by {report.bound}")
     kernels = len(report.kernels)
     parts.append(f"{kernels} kernel{'' if kernels == 1 else 's'}")
@@ -70,24 +80,120 @@ def compiled_by(report: Report) -> str:
     return f"JAX {report.jax_version}, {report.compiler}"
 
 
-def answer(report: Report) -> str:
-    """Return what a colleague would say first: what bounds the program with its reason, so what.
+# --- the three numbers ----------------------------------------------------------------------------
+
+
+def needed(work: Needed | None, chip: Chip | None) -> str:
+    """Return the least time that a result needs; empty where it isn't known."""
+    seconds = None if work is None or chip is None else work.seconds(chip)
+    return "" if seconds is None else si(seconds, "s")
+
+
+def why_needed(work: Needed | None, chip: Chip | None) -> str:
+    """Return the least time that a result needs with what it counts, or why it isn't known."""
+    if work is None:
+        return "not known: only a function that is compiled here says what its result needs"
+    amount = f"{si(work.bytes, 'B')} that cross memory once, {si(work.flops, 'FLOP')}"
+    if work.refused:
+        return f"not known: {work.refused}"
+    if chip is None:
+        return f"{amount}; no time, as the device is not in the chip table"
+    by = {"hbm": "its memory", "matrix": "its matrix unit", "vector": "its vector unit"}
+    unit = by[work.limit(chip)]
+    return f"{si(work.seconds(chip) or 0.0, 's')} at least: {amount}, at the peak of {unit}"
+
+
+def _beyond(report: Report) -> bool:
+    """Return whether a program is expected to take much longer than its roof."""
+    return known(report.expected) > BEYOND * (report.time_at_roof or 0.0)
+
+
+def known(expected: Expected | None) -> float:
+    """Return the seconds to expect; those that it takes at least where no more is known."""
+    if expected is None:
+        return 0.0
+    return expected.low if expected.seconds is None else expected.seconds
+
+
+BEYOND = 1.5
+"""Expected time over a bound from which on the bound says nothing of it."""
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+LEADS = 0.05
+"""Share of the time from which on a cause is what to change first."""
+
+
+def first_change(findings: Sequence[Finding], whole: float) -> list[str]:
+    """Return what to change first: where and why, and how. Nothing if no cause explains much.
+
+    The causes are those of so many seconds.
+    """
+    # What has no time that is known comes first; then what explains a loss
+    first = next((found for found in findings if found.named or not found.seconds), None)
+    lost = max(first.share, first.seconds / whole) if first is not None and whole else 0.0
+    if first is None or (first.seconds and lost < LEADS):
+        return []
+    where = f"In {first.source}, change" if first.source else "Change"
+    share = "all" if first.share >= 0.995 else f"{first.share:.0%}"
+    cost = f", in kernels that take {share} of the time" if first.kernels and first.share else ""
+    return [f"{where} this first: {first.title}{cost}.", sentence(first.advice)]
+
+
+def sentence(text: str) -> str:
+    """Return words as a sentence; code at their beginning stays as it is."""
+    code = any(sign in text.split(" ")[0] for sign in "._(")
+    return f"Use {text.rstrip('.')}." if code else f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def answer(report: Report) -> list[str]:
+    """Return what a colleague would say first, a sentence each: what to do, then the times.
 
     A bound is named only if it survives assumed peaks, bytes that data choose, and floors.
     """
     if report.chip is None:
-        return f"No bound: {report.target} is not in the chip table, so there is work and no time."
+        return [f"No time: {report.target} is not in the chip table, so there is work alone."]
+    times = f"The compiled program is expected to take {report.expected}"
+    least = needed(report.needed, report.chip)
+    times += f", and its result needs {least}." if least else "."
+    changed = first_change(report.findings or (), known(report.expected))
+    if changed:
+        return [*changed, times]
+    none = [] if report.findings is None else ["No cause of lost time found."]
+    slow = _beyond(report) and report.bounds and "latency" not in report.bounds
+    return [*none, *(_slowest(report) if slow else _bound(report)), times]
+
+
+def _slowest(report: Report) -> list[str]:
+    """Return which kernel of a program that its roof doesn't explain to look at first."""
+    pairs = zip(report.kernels, report.likely, strict=True)
+    kernel, likely = max(pairs, key=lambda pair: known(pair[1]) - (pair[0].roof_seconds or 0.0))
+    source = f" ({kernel.work.source})" if kernel.work.source else ""
+    roof = si(kernel.roof_seconds or 0.0, "s")
+    often = f", launched {kernel.launches:,} times" if kernel.launches > 1 else ""
+    return [
+        f"Look first at {kernel.work.role or kernel.name}{source}{often}: "
+        f"{likely} are expected of it, though its bytes and FLOPs take {roof} by "
+        "published peaks."
+    ]
+
+
+def _bound(report: Report) -> list[str]:
+    """Return what bounds a program by its roof, and what follows from it."""
     if len(report.bounds) > 1:
         either = " or ".join(report.bounds)
-        return f"What bounds this program depends, {either}, for {_why_bound_depends(report)}."
+        follows = [CHANGES["latency"]] if "latency" in report.bounds and _beyond(report) else []
+        said = f"What bounds this program depends, {either}, for {_why_bound_depends(report)}."
+        return [said, *follows]
     if not any(kernel.busiest.launches for kernel in report.kernels):
-        return "This program runs no kernel, so nothing bounds it."
+        return ["This program runs no kernel, so nothing bounds it."]
     if report.bound is None:
         host = f"{si(report.host_bytes, 'B')} cross the link to the host, whose rate isn't known"
         reason = (host if report.host_bytes else report.at_least) or (
             "kernels of unknown FLOPs may take more than a tenth of its time"
         )
-        return f"What bounds this program isn't known: {reason}."
+        return [f"What bounds this program isn't known: {reason}."]
     whole, alone = report.time_at_roof or 0.0, [k for k in report.kernels if not k.work.overlaps]
     limited = [k.roof_seconds or 0.0 for k in alone if bound_of(k.limit or "") == report.bound]
     by_bytes = sum(kernel.times.get("hbm", 0.0) for kernel in report.kernels)
@@ -98,18 +204,8 @@ def answer(report: Report) -> str:
         "compute": ("arithmetic", "kernels that FLOPs limit take", sum(limited)),
         "latency": ("its launches", "the floor of launches takes", sum(limited)),
     }[report.bound]
-    said = f"This program is bound by {name}: {taken} {_share(seconds, whole)} of its least time, "
-    said += f"{si(whole, 's')} by published peaks"
-    if len(report.ends) > 1:
-        dearest = si(report.ends[-1].time_at_roof or 0.0, "s")
-        said += f" if data choose the cheapest branches, {dearest} if the dearest"
-    said += f". {CHANGES[report.bound]}"
-    if not alone:
-        return said
-    slowest = max(alone, key=lambda kernel: kernel.roof_seconds or 0.0)
-    source = f" ({slowest.work.source})" if slowest.work.source else ""
-    share = _share(slowest.roof_seconds or 0.0, whole)
-    return f"{said} The longest kernel is {slowest.work.role}{source}, {share} of that time."
+    said = f"This program is bound by {name}: {taken} {_share(seconds, whole)} of its roof, "
+    return [f"{said}{_roof(report)} by published peaks.", CHANGES[report.bound]]
 
 
 def _share(seconds: float, whole: float) -> str:
@@ -124,10 +220,12 @@ def summary(report: Report) -> list[tuple[str, str]]:
     intensity = "unknown" if None in known else f"{more}{numbers or 0} FLOP/byte"
     said = [si(report.xla_flops, "FLOP")] if report.xla_flops is not None else []
     said += [f"{si(report.xla_bytes, 'B')} accessed"] if report.xla_bytes is not None else []
+    arguments = ", ".join(report.arguments)
     return [
+        *_times(report),
         *_counts(report),
         ("intensity", intensity),
-        *_times(report),
+        *([("arguments", arguments)] if arguments else []),
         ("cost_analysis", ", ".join(said) or "nothing"),
         *_exchanges(report),
     ]
@@ -183,11 +281,15 @@ def _counts(report: Report) -> list[tuple[str, str]]:
 
 
 def _why_extra_flops(report: Report) -> str:
-    """Return why a program does more matmul FLOPs than were asked for, as far as it shows."""
-    if any(kernel.matrix_flops and kernel.work.step == "recomputed" for kernel in report.kernels):
-        return "some are computed again"
+    """Return why a program does more matmul FLOPs than were asked for, as far as it shows.
+
+    What `jax.checkpoint` computes again was asked for: it stands in the function's own program.
+    """
+    again = sum(kernel.matrix_flops for kernel in report.kernels if ".remat" in kernel.name)
+    if again:
+        return f"the compiler computes {si(again, 'FLOP')} again, so as to need less memory"
     if report.devices > 1:
-        return "devices do some of the same"
+        return f"{report.devices} devices do some of the same, where a sharding was lost"
     return "done twice, or on zeros that the compiler adds (groups made dense, dilation)"
 
 
@@ -227,14 +329,13 @@ def _memory(report: Report, memory: MemoryStats) -> str:
 
 
 def _times(report: Report) -> list[tuple[str, str]]:
-    """Return the bound, the time to expect, and other counts of the time on one line."""
-    lines, others = [], []
-    if report.time_at_roof is not None and report.expected is not None:
-        bound = f"{si(report.time_at_roof, 's')} at least, by published peaks"
-        if len(report.ends) > 1:
-            dearest = si(report.ends[-1].time_at_roof or 0.0, "s")
-            bound += f"; {dearest} if data choose the dearest branches"
-        lines = [("bound", bound), ("expected", f"{report.expected}: {report.expected.why}")]
+    """Return the three numbers, and other counts of the time on one line."""
+    lines = [("needed", why_needed(report.needed, report.chip))]
+    others = []
+    if report.expected is not None:
+        lines.append(("compiled", f"{report.expected}: {report.expected.why}"))
+        lines.append(("clock", "nothing ran"))
+        others = [f"the compiled program's roof {_roof(report)}, by published peaks"]
     if report.cycle_seconds is not None and report.clock is not None:
         missing = f", {report.without_cycles} kernels without" if report.without_cycles else ""
         hertz, source = report.clock
@@ -272,9 +373,13 @@ def _exchanges(report: Report) -> list[tuple[str, str]]:
 
 def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of the kernels that are listed, without empty columns."""
-    rows = [
-        _cells(kernel.busiest) | {"launches": _launches(kernel)} for kernel in _costliest(report)
-    ]
+    expected = _expected(report)
+    rows = []
+    for kernel in _costliest(report):
+        cells = _cells(kernel.busiest)
+        first = {name: cells.pop(name) for name in ("role", "launches", "limit")}
+        seconds = None if kernel.work.overlaps else _micro(*expected[kernel.name])
+        rows.append(first | {"launches": _launches(kernel), "expected µs": seconds} | cells)
     head = []
     for name in rows[0] if rows else ():
         values = {row[name] for row in rows} - {None, ""}
@@ -291,23 +396,30 @@ def tables(report: Report) -> list[Table]:
     """Return the tables to list: the kernels, after groups of them for a long program."""
     listed: list[Table] = []
     if len(report.kernels) > LONG:
-        listed.append(groups_listed(report.groups()))
+        listed.append(groups_listed(report))
     head, cells = _listed(report)
     more = len(report.kernels) - SHOWN
     below = f"… and {more} cheaper kernels" if more > 0 else ""
     return [*listed, (head, cells, below)] if cells else listed
 
 
-def groups_listed(groups: Mapping[str, Sequence[CompiledKernel]]) -> Table:
+def groups_listed(report: Report, by: str = "scope") -> Table:
     """Return groups as they are listed, those that take longest first."""
-    rows = [_group_cells(name, kernels) for name, kernels in list(groups.items())[:PAGE]]
+    expected, groups = _expected(report), report.groups(by)
+    rows = []
+    for name, kernels in list(groups.items())[:PAGE]:
+        times = [expected[kernel] for kernel in dict.fromkeys(k.name for k in kernels)]
+        told = _micro(sum(seconds for seconds, _ in times), any(more for _, more in times))
+        rows.append(_group_cells(name, kernels, told))
     more = len(groups) - PAGE
     below = f"… and {more} groups that take less" if more > 0 else ""
     cells = [[_shown(cell) for cell in row.values()] for row in rows]
     return (list(rows[0]) if rows else []), cells, below
 
 
-def _group_cells(name: str, kernels: Sequence[CompiledKernel]) -> dict[str, Any]:
+def _group_cells(
+    name: str, kernels: Sequence[CompiledKernel], expected: float | str
+) -> dict[str, Any]:
     """Return one row of a table of groups: totals over all launches."""
     return {
         "where": name,
@@ -315,6 +427,7 @@ def _group_cells(name: str, kernels: Sequence[CompiledKernel]) -> dict[str, Any]
         "limit": longest_of(
             kernels, lambda kernel: "" if kernel.work.overlaps else kernel.limit or ""
         ),
+        "expected µs": expected,
         "roof µs": seconds_of(kernels) * 1e6,
         "cycles µs": cycle_seconds_of(kernels) * 1e6 or None,
         "HBM MB": sum(kernel.hbm_bytes for kernel in kernels) / 1e6,
@@ -323,12 +436,31 @@ def _group_cells(name: str, kernels: Sequence[CompiledKernel]) -> dict[str, Any]
     }
 
 
+def _expected(report: Report) -> dict[str, tuple[float, bool]]:
+    """Return the seconds that are expected of kernels, and whether they may be more, by name."""
+    sums: dict[str, tuple[float, bool]] = {}
+    for kernel, likely in zip(report.kernels, report.likely, strict=True):
+        before, more = sums.get(kernel.name, (0.0, False))
+        if not kernel.work.overlaps:
+            before, more = before + known(likely), more or likely.seconds is None
+        sums[kernel.name] = before, more
+    return sums
+
+
+def _micro(seconds: float, more: bool) -> float | str:
+    """Return seconds as they stand in a table in µs."""
+    return f"≥ {_shown(seconds * 1e6)}" if more else seconds * 1e6
+
+
 def _costliest(report: Report) -> list[CompiledKernel]:
     """Return the kernels that are listed, in the order in which they run."""
 
-    def cost(index: int) -> tuple[float, float, float]:
+    expected = _expected(report)
+
+    def cost(index: int) -> tuple[float, ...]:
         kernel = report.kernels[index].busiest
-        return kernel.roof_seconds or 0.0, kernel.hbm_bytes, kernel.flops or 0.0
+        roof = kernel.roof_seconds or 0.0
+        return max(expected[kernel.name][0], roof), kernel.hbm_bytes, kernel.flops or 0.0
 
     running = [n for n, kernel in enumerate(report.kernels) if kernel.busiest.launches]
     dearest = sorted(running, key=cost, reverse=True)[:SHOWN]
@@ -374,27 +506,74 @@ def _shown(value: Any) -> str:
 
 
 def parts(report: Report, by: str | None = None) -> list[str | Grid]:
-    """Return what is printed: the answer in words, counts, caveats, then the tables.
+    """Return what is printed: the answer in words, what to change, counts, caveats, tables.
 
     A long program has groups of its kernels too.
     """
-    listed = tables(report) if by is None else [groups_listed(report.groups(by))]
+    listed = tables(report) if by is None else [groups_listed(report, by)]
+    causes, others = ([(n, _cause(f)) for n, f in some] for some in numbered(report.findings or ()))
     notes = [("-", note) for note in report.notes]
-    lines: list[str | Grid] = [title(report), "", answer(report)]
+    lines: list[str | Grid] = [title(report), "", " ".join(answer(report))]
+    lines += [Heading(TO_CHANGE), Grid(["", ""], causes[:FIRST])] if causes else []
     lines += [Heading("what was counted"), Grid(["", ""], summary(report))]
     lines += [Heading("caveats"), Grid(["", ""], notes)] if notes else []
     for head, cells, below in listed:
         lines += [Heading(f"by {head[0]}"), Grid(head, cells), *([below] if below else [])]
+    lines += [Heading(FURTHER), Grid(["", ""], causes[FIRST:])] if causes[FIRST:] else []
+    lines += [Heading(LONGEST), Grid(["", ""], others)] if others else []
     return [*lines, "", f"({compiled_by(report)})"]
 
 
-def html(report: Report) -> str:
-    """Return a report as HTML."""
-    page = template("xla/report.html", "roofline")
-    words = {"title": title(report), "answer": answer(report), "summary": summary(report)}
-    return str(
-        page.render(words, tables=tables(report), notes=report.notes, by=compiled_by(report))
-    )
+TO_CHANGE, FIRST = "what to change, the largest loss first", 3
+"""The heading of causes, and how many of them come before the tables."""
+
+FURTHER, LONGEST = "further causes", "long kernels without a known cause"
+"""Headings of the others, and of what only says how a kernel stands to its roof."""
+
+Numbered: TypeAlias = list[tuple[str, "Finding"]]
+
+
+def numbered(findings: Sequence[Finding]) -> tuple[Numbered, Numbered]:
+    """Return the causes with their numbers, and what is said of kernels without one."""
+    causes = [found for found in findings if found.named or not found.seconds]
+    others = [("-", found) for found in findings if found.seconds and not found.named]
+    return [(f"{n}.", found) for n, found in enumerate(causes, 1)], others
+
+
+def _cause(found: Finding) -> str:
+    return cause_told(found, cost(found))
+
+
+def cause_told(found: Finding, cost: str) -> str:
+    """Return a cause as it is listed: what is wrong and where, evidence, cost, advice."""
+    where = f" ({found.source})" if found.source else ""
+    told = [f"{found.title}{where}", found.evidence, cost]
+    return "\n".join(line for line in (*told, f"try: {found.advice}") if line)
+
+
+def cost(found: Finding, checked: bool = False) -> str:
+    """Return a cause's share of the call; with the seconds of pairs of programs where that ran."""
+    if not found.named or not found.share:
+        return ""
+    share = "all" if found.share >= 0.995 else f"{found.share:.0%}"
+    text = f"{'in kernels that take ' if found.kernels else ''}{share} of the call"
+    if found.saves is None or not checked:
+        return text
+    low, high = (si(seconds, "s") for seconds in found.saves)
+    return f"{text}: costs {low} to {high}, by {found.checked}"
+
+
+def html(report: Report, whole: bool = False) -> str:
+    """Return a report as HTML: one page, or a piece of a notebook."""
+    causes, others = ([(f, cost(f)) for _, f in some] for some in numbered(report.findings or ()))
+    sections = [
+        (sentence(TO_CHANGE)[:-1], "causes", causes),
+        ("What was counted", "facts", summary(report)),
+        ("Caveats", "notes", report.notes),
+        *((f"By {head[0]}", "grid", (head, cells, below)) for head, cells, below in tables(report)),
+        (sentence(LONGEST)[:-1], "causes", others),
+    ]
+    return page(title(report), answer(report), sections, compiled_by(report), whole)
 
 
 def table(report: Report) -> pandas.DataFrame:

@@ -372,7 +372,7 @@ def _dtype(name: str) -> str:
 
 # --- Groups of kernels: by scope, by line of code, by role ---------------------------------------
 
-NOWHERE = "(no scope)"
+NOWHERE = "outside of any function"
 
 
 def location_of(row: Row) -> str:
@@ -397,7 +397,7 @@ def function_of(row: Row) -> str:
 _KEYS: Mapping[str, Callable[[Row], str]] = {
     "scope": location_of,
     "function": function_of,
-    "line": lambda row: str(row.source or "(no line)"),
+    "line": lambda row: str(row.source or "no line"),
     "role": lambda row: row.role or row.name,
 }
 

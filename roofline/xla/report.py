@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from roofline import storage
-from roofline.terminal import text_of
+from roofline.terminal import markdown, text_of
 from roofline.xla import display
 from roofline.xla.buffers import Buffer
+from roofline.xla.causes import Finding
 from roofline.xla.changes import Changes, changes
 from roofline.xla.collectives import CollectiveOp
 from roofline.xla.compiler import MemoryStats
@@ -32,6 +35,7 @@ from roofline.xla.kernel import (
 )
 from roofline.xla.ledger import Row
 from roofline.xla.metadata import SourceLine, scope_of
+from roofline.xla.minimum import Needed
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.targets import chip_of, clock_of
 from roofline_helpers import __version__, chips
@@ -50,11 +54,13 @@ if TYPE_CHECKING:
 class Report:
     """The program that XLA compiled from a function, for one device.
 
-    Everything is per device and run, in FLOPs, bytes, seconds. `memory.total` is what a device
-    needs; `requested_flops` are those of the function's matmuls, for all devices; `xla` is what
-    `cost_analysis` says; `origin` is "compiled" or "record"; `calls` are its Pallas kernels as
-    traced, and `buffers` what is alive in HBM when it needs most of it, the largest first: a record
-    has neither.
+    `needed` is what the result needs at least, `expected` what the compiled program takes,
+    `findings` are the causes between the two, the largest loss first: None where nobody looked, as
+    in most records. Everything is per device and run, in FLOPs, bytes, seconds. `memory.total` is
+    what a device needs; `requested_flops` are those of the function's matmuls, for all devices;
+    `xla` is what `cost_analysis` says; `origin` is "compiled" or "record"; `calls` are its Pallas
+    kernels as traced, and `buffers` what is alive in HBM when it needs most of it, the largest
+    first: a record has neither.
 
     Examples
     --------
@@ -78,6 +84,8 @@ class Report:
     topology: str = ""
     memory: MemoryStats | None = None
     requested_flops: float | None = None
+    needed: Needed | None = None
+    findings: tuple[Finding, ...] | None = None
     origin: str = field(default="compiled", compare=False)
     compiling: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
@@ -241,9 +249,10 @@ class Report:
 
     @property
     def time_at_roof(self) -> float | None:
-        """Least seconds, kernels one after another; None if the chip is not in the table.
+        """Least seconds of the program as compiled, by the roofs of its kernels one after another.
 
-        Asynchronous copies and exchanges overlap as far as HBM and links allow.
+        What the result needs may take less. None if the chip is not in the table. Asynchronous
+        copies and exchanges overlap as far as HBM and links allow.
         """
         return None if self.chip is None else min(end._cases[0][0] for end in self.ends)
 
@@ -418,7 +427,7 @@ class Report:
         return display.table(self)
 
     def describe(self) -> str:
-        """Return it as text as wide as the terminal: summary, groups, kernels, notes."""
+        """Return it as text as wide as the terminal: what to do, the numbers, kernels, notes."""
         return text_of(*display.parts(self))
 
     def __repr__(self) -> str:
@@ -426,6 +435,23 @@ class Report:
 
     def _repr_html_(self) -> str:
         return display.html(self)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to a file by its ending, as `Explanation.save` does: .html, .md or .json.
+
+        Raises
+        ------
+        BadValue
+            Another ending.
+        OSError
+            The folder is not there or can't be written.
+        """
+        ways = {
+            ".html": lambda: display.html(self, whole=True),
+            ".md": lambda: markdown(*display.parts(self)),
+            ".json": self.to_json,
+        }
+        return storage.written(path, ways)
 
     def to_json(self, *, brief: bool = False) -> str:
         """Return the report as the text of a record. `Report.from_json` reads it.
@@ -441,7 +467,16 @@ class Report:
         record["rows"] = _compared(self.rows) if brief else [_unusual(row) for row in self.rows]
         record["text"] = self.program if len(self.program) <= LONGEST_PROGRAM else ""
         if brief:
-            record |= {"xla": {}, "notes": [], "text": "", "package": __version__}
+            empty: dict[str, Any] = {
+                "xla": {},
+                "notes": [],
+                "text": "",
+                "needed": None,
+                "findings": None,
+            }
+            record |= {**empty, "package": __version__}
+        unknown = [name for name in ("needed", "findings") if record[name] is None]
+        record = {name: record[name] for name in record if name not in unknown}
         return storage.dumps(msgspec.to_builtins(record))
 
     @classmethod

@@ -14,7 +14,6 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import roofline
-from roofline.diagnosis import Explanation
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments."""
@@ -272,7 +271,7 @@ def summed_over_devices() -> Call:
 
 
 @functools.cache
-def explained(program: Callable[[], Call], **options: Any) -> Explanation:
+def explained(program: Callable[[], Call], **options: Any) -> Any:
     """Explain a program, once: some sound ones are those of several causes."""
     fn, args = program()
     return roofline.explain(fn, *args, **{"seconds": 0.1, "progress": False, **options})

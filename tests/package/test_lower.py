@@ -250,7 +250,7 @@ def test_an_executable_for_a_chip_is_explained_as_that_chip_s_only() -> None:
     with pytest.raises(BadValue, match=r"v6e.*v5p"):
         xla.analyze(executable, chip="v5p")
     assert xla.analyze(executable, chip="v6e").target == "v6e"
-    assert explain(executable, chip="v6e", progress=False).device == "TPU v6e"
+    assert explain(executable, chip="v6e", progress=False).target == "v6e"
     with pytest.raises(BadValue, match="chip='v6e'"):
         explain(executable, jnp.ones((N, N)), **FAST)
 

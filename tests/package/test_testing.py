@@ -13,6 +13,7 @@ from kept_records import kept_report
 from roofline import xla
 from roofline.testing import budget
 from roofline.testing.budget import Budget, Limit
+from roofline.xla import records
 from roofline_helpers.common.checks import BadValue
 
 REPORT = kept_report("chain-xla", "v6e")
@@ -112,6 +113,14 @@ def test_a_limit_holds_only_at_both_ends_of_what_is_known(
     compiled.append(endless)
     with pytest.raises(pytest.fail.Exception, match=r"(?s)flops.*at least.*seconds.*at least"):
         budget_in(tmp_path)(step, 1, chip="v6e", flops="<= 1 PFLOP", seconds="<= 9 s")
+
+
+def test_a_limit_on_seconds_is_held_against_the_time_to_expect() -> None:
+    """By its roof this chain takes 983 µs, by the compiler's cycles 2.5 times that."""
+    chain = records()["chain-xla", "v5e"]
+    assert chain.time_at_roof < 1e-3 < 2e-3 < chain.expected.seconds < 3e-3
+    assert "it is 2.46 ms" in (Limit.parse("seconds", "<= 1 ms").broken(chain) or "")
+    assert Limit.parse("seconds", "<= 3 ms").broken(chain) is None
 
 
 def test_a_program_that_fits_is_held_against_its_baseline_too(

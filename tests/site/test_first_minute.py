@@ -15,7 +15,8 @@ import pytest
 
 import page_figures
 import page_numbers
-from roofline import cli, diagnosis, xla
+from roofline import cli, xla
+from roofline.xla.report import load_report
 from tools import books, repository
 
 SLUG = "some-one/guide"
@@ -100,9 +101,9 @@ def test_what_the_page_prints_without_jax_needs_none() -> None:
 def test_the_front_page_prints_what_its_program_prints() -> None:
     if xla.can_compile("v6e") is not None:
         pytest.skip(str(xla.can_compile("v6e")))
-    kept, now = diagnosis.load_explanation(page_figures.EXPLAINED), page_figures.explained()
+    kept, now = load_report(page_figures.EXPLAINED), page_figures.explained()
     assert now.describe() == kept.describe(), "run python -m tools.site.pictures"
-    roles = [row.title for row in kept.kernels if row.seconds]
+    roles = [kernel.work.role for kernel in kept.kernels if not kernel.work.overlaps]
     assert len(roles) == 4  # as the page's text has it, with the copy that costs nothing
     assert roles.count("change of layout") == 1
 

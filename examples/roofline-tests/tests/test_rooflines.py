@@ -22,5 +22,5 @@ def test_sharded_layer(roofline):
     args = shapes.SHARDED, shapes.SHARDED_TOKENS
     where = {"chip": "v5p", "topology": "2x2x4"}
     report = roofline(model.sharded_layer, *args, **where)
-    roofline(model.sharded_layer, *args, **where, exposed="<= 35%", seconds="<= 450 us")
+    roofline(model.sharded_layer, *args, **where, exposed="<= 35%", seconds="<= 500 us")
     assert [exchange.collective.kind for exchange in report.exchanges] == ["all-reduce"]
