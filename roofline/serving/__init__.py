@@ -10,9 +10,9 @@ Kernels
     of layer; embedding, last norm and LM head once. Queries, keys and values are one matmul, and so
     are gate and up. In prefill only the last token of each prompt goes through the LM head. Latent
     attention absorbs its matrices in decode; an indexer reads all keys and chooses some. A layer
-    with a state reads and writes it once; prompts are scanned in chunks. A mixture has its router, the choice, the way of tokens
-    to experts and back, and matmuls of those experts that any token uses; with `law` they are one
-    measured kernel.
+    with a state reads and writes it once; prompts are scanned in chunks. A mixture has its router,
+    the choice, the way of tokens to experts and back, and matmuls of those experts that any token
+    uses; with `law` they are one measured kernel.
 Devices
     "tensor", "context" and "batch" together split every matrix but routers and what leads down to
     latents. A server's ``tp_size`` is "tensor", ``attention_dp_size`` is "expert" (in a dense model
