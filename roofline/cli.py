@@ -181,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
         ("rate", "BYTE/S", "of a chip, of caches between engines"),
     ):
         add(f"--{name}", type=float, metavar=unit, help=text)
-    add("--draft", metavar="MODEL", help="of speculative decoding")
+    add("--draft", metavar="MODEL", help="of speculative decoding; own: multi-token prediction")
     for name in ("weights", "experts", "projections", "cache", "activations"):
         add(f"--{name}", metavar="TYPE", help=f"data type of {name}")
     asked = '"200 requests/s, time per token 20 ms": how many chips that needs'

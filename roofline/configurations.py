@@ -357,6 +357,7 @@ class _Reader:
             vocabulary=self.need("vocabulary"),
             gated=self.gated,
             tied=bool(self.get("tied", False)),
+            ahead=self.get("ahead", 0),
             experts=experts,
             blocks=blocks,
             stored=_stored(self.path, {**self.text, **self.file}, blocks),

@@ -37,7 +37,7 @@ from typing import Any
 
 from roofline import network
 from roofline.network.topology import topology_of
-from roofline.serving.speculation import speculative
+from roofline.serving.speculation import own_module, speculative
 from roofline.serving.steps import ServingStep, step
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown, single, whole
 from roofline_helpers.common.show import Facts, si
@@ -389,7 +389,8 @@ def at_concurrency(
         requests queue for each other, and count as one in `rounds`. By default the service has been
         running, and requests come as others end.
     draft, draft_tokens, acceptance
-        Speculative decoding, as `speculative` takes it: its draft model, on the same hardware.
+        Speculative decoding, as `speculative` takes it: its draft model, on the same hardware, or
+        "own", the model's module for multi-token prediction.
     reserve : float
         The runtime's share of the memory.
     server : float
@@ -429,7 +430,8 @@ def at_concurrency(
     def worker(hardware: Any, mesh: Any, **more: Any) -> Worker:
         own = {"batch": 1, "context": inputs + outputs // 2, **setting, **more}
         first = step(model, hardware, mesh, **own)
-        drafts = None if draft is None else step(draft, hardware, mesh, **own)
+        drafter = own_module(first.setting.model) if draft == "own" else draft
+        drafts = None if drafter is None else step(drafter, hardware, mesh, **own)
         return _fitting(Worker(first, *sizes, drafts, draft_tokens, acceptance))
 
     decode = worker(hardware, mesh)

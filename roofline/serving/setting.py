@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 from roofline.network import Topology
 from roofline.network.axes import Mesh
 from roofline.network.measured import SAME_GPU
+from roofline.serving.elsewhere import law_elsewhere
 from roofline_helpers import work
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.checks import BadValue, name_of
 from roofline_helpers.common.dtypes import COMPUTED, computed_as, width
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Fields
-from roofline_helpers.measured.laws import law_elsewhere, law_of
+from roofline_helpers.measured.laws import law_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models.layers import GROUP, Experts
 from roofline_helpers.work import Work

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from roofline.serving.steps import ServingStep
 from roofline_helpers.common.checks import BadValue, shown, single, whole
 from roofline_helpers.common.show import Fields
+from roofline_helpers.models import Decoder
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,3 +75,30 @@ def speculative(
         raise BadValue("target and draft must be decode steps of the same batch")
     tokens = length + 1.0 if rate == 1 else (1 - rate ** (length + 1)) / (1 - rate)
     return Speculation(tokens, length * draft.seconds + target.but(new=length + 1).seconds)
+
+
+def own_module(model: Decoder) -> Decoder:
+    """Return a model's module for multi-token prediction as a draft model: its last layer again.
+
+    Embedding and LM head are the model's. The matrix from a token and its state to the module's
+    input, two squares of the width, isn't counted.
+
+    Raises
+    ------
+    BadValue
+        A model that isn't known to ship one.
+
+    Examples
+    --------
+    >>> from roofline import model
+    >>> own_module(model("deepseek-v3")).layers
+    1
+    """
+    if not model.ahead:
+        raise BadValue(
+            f"{model.name} isn't known to ship a module for multi-token prediction: give a draft "
+            "model, or a config.json with num_nextn_predict_layers"
+        )
+    last = (model.blocks or model.alike)[-1]
+    shape: dict[str, Any] = {"layers": 1, "blocks": (last,), "experts": last.experts, "tied": True}
+    return replace(model, name=f"{model.name}'s own module", **shape)

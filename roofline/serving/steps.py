@@ -18,6 +18,7 @@ from roofline.network.axes import Mesh
 from roofline.network.collectives import Transfer
 from roofline.network.measured import by_law, law_of_exchange
 from roofline.network.topology import Asked, topology_of
+from roofline.serving.elsewhere import ELSEWHERE, law_elsewhere
 from roofline.serving.exchanges import exchanges
 from roofline.serving.memory import ServingMemory, footprint
 from roofline.serving.operations import jobs, stored_bytes
@@ -38,7 +39,7 @@ from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import Facts, si
-from roofline_helpers.measured.laws import ELSEWHERE, Law, law_elsewhere, law_of
+from roofline_helpers.measured.laws import Law, law_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.verdicts import Scenario

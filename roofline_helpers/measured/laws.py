@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
@@ -205,43 +204,3 @@ def law_of(job: Work, chip: str | Chip) -> Law | None:
 def _fastest() -> dict[tuple[str, str, str], Law]:
     laws = [fitted for fitted in every_law() if fitted.library == FASTEST]
     return {(fitted.family, fitted.chip, fitted.dtype): fitted for fitted in laws}
-
-
-ELSEWHERE = "other chips"
-"""The `library` of a law whose constants are those of other chips."""
-
-
-def law_elsewhere(job: Work, chip: str | Chip) -> Law | None:
-    """Return the law of kernels like one on other GPUs, for a GPU without a law of its own.
-
-    Its constants are their geometric means, and its `law` errors what such a law misses on chips
-    that have one. Weights of 8 and 4 bits that are widened to 16 take those of integers. None for
-    another kind of chip, or where no kernels like it were measured.
-
-    Examples
-    --------
-    >>> from roofline_helpers.work import matmul
-    >>> law_elsewhere(matmul(64, 4096, 4096), "l4").library
-    'other chips'
-    """
-    bits = job.dims.get("weight_bits", 0)
-    try:
-        kind = dtype_in_tables(job)
-    except NoData:
-        kind = f"int{int(bits)} weights"
-    device = chip_of(chip)
-    return _elsewhere(job.kind, kind, device.key) if device.vendor == "NVIDIA" else None
-
-
-@functools.cache
-def _elsewhere(family: str, kind: str, chip: str) -> Law | None:
-    others = [fitted for fitted in laws_of(family) if fitted.dtype == kind]
-    if not others:
-        return None
-    constants = {
-        name: float(np.exp(np.mean(np.log([getattr(fitted, name) for fitted in others]))))
-        for name in ("start", "compute", "memory", "corner", "step")
-    }
-    missed = [fitted.unseen for fitted in laws_of(family) if fitted.unseen]
-    errors = Errors(*(float(np.median([getattr(e, q) for e in missed])) for q in ("median", "p90")))
-    return msgspec.structs.replace(others[0], chip=chip, library=ELSEWHERE, law=errors, **constants)

@@ -14,7 +14,7 @@ from roofline_helpers.common.checks import BadValue, name_of
 from roofline_helpers.models.decoder import Decoder
 from roofline_helpers.models.layers import Experts, Latent, Local, Stored
 
-FLAGS = ("gated", "tied")
+FLAGS = ("gated", "tied", "ahead")
 PARTS: Mapping[str, Any] = {"experts": Experts, "latent": Latent, "local": Local}
 
 __all__ = ["Decoder", "model", "LLAMA_3_8B"]

@@ -40,6 +40,8 @@ class Decoder(Facts):
         Depth and widths; d_ff is that of dense layers.
     gated, tied : bool
         Whether a feed-forward has three matrices, not two; whether embedding and LM head share one.
+    ahead : int
+        Modules beside it that predict further tokens, each a layer more; in no count of these.
     experts, latent, local : optional
         Mixture-of-experts, latent-attention and sliding-window settings.
     blocks : tuple of Block
@@ -72,6 +74,7 @@ class Decoder(Facts):
     vocabulary: int
     gated: bool = True
     tied: bool = False
+    ahead: int = 0
     experts: Experts | None = None
     latent: Latent | None = None
     local: Local | None = None

@@ -10,6 +10,7 @@ from serving_suite import CHIPS, llama
 
 import roofline_helpers as rh
 from roofline import serving
+from roofline.serving.elsewhere import ELSEWHERE, law_elsewhere
 from roofline.serving.strategies import STRATEGIES
 from roofline_helpers.models import LLAMA_3_8B
 
@@ -208,3 +209,24 @@ def test_a_mixture_reads_the_experts_that_its_tokens_choose(batch: int) -> None:
     assert kernels["router"].work.reads["W router"] == 2 * 8 * 4096  # never narrow
     assert kernels["permute"].work.writes["n2, permuted"] == 2 * 2 * batch * 4096
     assert step.memory.weights == pytest.approx(46.7e9, rel=0.01)
+
+
+def test_kernels_that_were_measured_on_other_gpus_take_their_laws() -> None:
+    decode = serving.step("llama-3-8b", "l4", batch=16, law=True, reached=True)
+    assert decode.rests["another chip"] > 0.9
+    assert decode.has_laws
+    assert 0.2 < decode.missed < 1
+    assert decode.seconds > decode.but(law=False).seconds
+    widened = serving.step(
+        "llama-3-8b", "h100", batch=16, weights="fp8", activations="bf16", law=True, reached=True
+    )
+    (kernel,) = [k for k in widened.kernels if k.name == "gate+up projection"]
+    assert kernel.law
+    assert (kernel.law.dtype, kernel.law.library) == ("int8 weights", ELSEWHERE)
+    assert law_elsewhere(kernel.work, "v6e") is None
+    assert law_elsewhere(kernel.work, "mi300x") is None
+    own = serving.step("llama-3-8b", "h100", batch=16, law=True, reached=True)
+    assert (own.rests["another chip"], own.missed) == (0, 0)
+    tpu = serving.step("qwen3-32b", "v7x", weights="fp8", law=True, reached=True)
+    assert tpu.rests["none"] > 0.9
+    assert not tpu.has_laws

@@ -158,3 +158,18 @@ def test_the_front_keeps_what_nothing_beats_in_both() -> None:
 def test_what_can_not_be_is_refused(asked: dict[str, Any], said: str) -> None:
     with pytest.raises((rh.RooflineError, TypeError), match=said):
         served(**{"concurrency": 1, **asked})
+
+
+def test_a_model_s_own_module_drafts() -> None:
+    sizes = {"chips": 8, "concurrency": 4, "inputs": 1024, "outputs": 1024}
+    alone = serving.load("deepseek-v3", "h200", **sizes)
+    twice = {"draft": "own", "draft_tokens": 1, "acceptance": 0.85}
+    own = serving.load("deepseek-v3", "h200", **sizes, **twice)
+    # 1.85 tokens a step, which reads more experts and has a layer and a head more
+    assert 1.1 < alone.time_per_token / own.time_per_token < 1.85
+    drafts = own.worker.draft
+    assert drafts
+    # README_WEIGHTS.md of deepseek-ai/DeepSeek-V3: 11.5 B beside embedding and head
+    assert drafts.setting.model.matrices == pytest.approx(11.5e9, rel=0.01)
+    with pytest.raises(rh.BadValue, match=r"Llama 3 8B isn't known to ship.*num_nextn"):
+        serving.load("llama-3-8b", "h200", concurrency=4, inputs=8, outputs=8, **twice)
