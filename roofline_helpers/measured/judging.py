@@ -121,7 +121,7 @@ def judge(job: Work, chip: str | Chip, seconds: float, clock: float | None = Non
     chip : str or Chip
         Its device.
     seconds : float
-        Its own time: from a profiler, or of many in one program; not a call's from Python.
+        Its own time by a profiler's trace, or of many in one program; not a call's from Python.
     clock : float, optional
         Hz at which it ran, if that was measured: what computes takes longer at a low clock, by up
         to a quarter in a long run.

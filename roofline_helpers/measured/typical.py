@@ -13,7 +13,6 @@ from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadValue, single
 from roofline_helpers.common.show import si
 from roofline_helpers.measured.laws import Law, law, least_times
-from roofline_helpers.measured.record import device_records
 from roofline_helpers.measured.tables import NoData, count, dtype_in_tables, group, summed_length
 from roofline_helpers.work import Work
 
@@ -29,16 +28,6 @@ SIZES = {
     "decode_mla": ("batch", "heads", "kv_len"),
     "grouped_matmul": ("tokens", "hidden", "inter", "local_experts", "top_k"),
 }
-STREAMS = {
-    "add": "add",
-    "gelu": "gelu",
-    "reduction": "row sums",
-    "rmsnorm": "RMSNorm",
-    "softmax": "softmax",
-}
-"""Kinds of kernels without a matmul, and what the records of small kernels call them."""
-COLUMNS = 4096
-"""Length of the rows of all of these."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,17 +121,13 @@ def typical(job: Work, chip: str | Chip) -> Typical:
     For each shape the fastest of up to three serving libraries counts. The shapes are a benchmark's
     grid, not those of real programs.
 
-    Of `add`, `gelu`, `reduction`, `rmsnorm` and `softmax` on an H100 and an H200, XLA's kernel and
-    PyTorch's were measured on rows of 4096 from 0.1 MB to 3 GB, with operands in memory. Their
-    times at this kernel's bytes are taken between the two nearest sizes, and `why` has those with
-    operands in the L2 too.
+    Kernels without a matmul, as XLA makes them, have laws of their classes (`expected`).
 
     Parameters
     ----------
     job : Work
         Of `work.matmul`, `flash_attention` (one query per sequence, or causal with as many
-        queries as keys), `latent_attention`, `grouped_matmul` or one of those five, with numbers
-        as sizes.
+        queries as keys), `latent_attention` or `grouped_matmul`, with numbers as sizes.
     chip : str or Chip
         A100, H100, H200, B200, B300, GB200, L40S or RTX PRO 6000.
 
@@ -153,32 +138,25 @@ def typical(job: Work, chip: str | Chip) -> Typical:
     Raises
     ------
     NoData
-        No kernels of this kind were measured, or fewer than 20 that are near; none without a
-        matmul in this type, of these bytes, with such rows.
+        No kernels of this kind were measured, or fewer than 20 that are near.
     UnknownName
         No such chip, or none of its kernels were measured; the message says which were.
 
-    Source: `aiconfigurator-core` 0.12.0, see `table`; the five, our own records.
+    Source: `aiconfigurator-core` 0.12.0, see `table`.
 
     Examples
     --------
-    >>> from roofline_helpers.work import matmul, softmax
+    >>> from roofline_helpers.work import matmul
     >>> good = typical(matmul(8192, 8192, 8192), "h100")
     >>> good.count >= 20, 0.6 < good.roof / good.quantile(0.5) < 0.9
     (True, True)
-    >>> typical(softmax(64, 4096), "h100")
-    2 measured kernels like it: median 3.25 µs (10% of the roof), best 2.93 µs (11%)
     """
     if not isinstance(job, Work):
         raise BadValue(f"a kernel must be a Work, got {job!r}")
     chip = chip_of(chip)
-    if job.kind in STREAMS:
-        return _stream(job, chip)
     if job.kind not in SIZES:
         kinds = "matmul, flash_attention (decode or causal), latent_attention, grouped_matmul"
-        raise NoData(
-            f"no kernels like {job.name!r} were measured. Measured: {kinds}, {', '.join(STREAMS)}"
-        )
+        raise NoData(f"no kernels like {job.name!r} were measured by libraries. Measured: {kinds}")
     fitted = law(job.kind, chip, dtype_in_tables(job))
     rows = group(job.kind, chip.key, fitted.dtype)
     sides = {name: single(name, job.dims[name]) for name in SIZES[job.kind]}
@@ -201,50 +179,6 @@ def typical(job: Work, chip: str | Chip) -> Typical:
         "shapes, whose small activations often come from a cache"
     )
     return Typical(np.sort(times), float(max(least_times(job, chip))), why)
-
-
-def _stream(job: Work, chip: Chip) -> Typical:
-    """Return the times of a kernel without a matmul, as XLA's and PyTorch's were measured."""
-    name, size = STREAMS[job.kind], single("bytes", job.bytes)
-    columns = job.dims.get("columns", COLUMNS)
-    curves = _curves(name, job.dtype)
-    sizes = [n for curve in curves.get(chip.key, {}).values() for n, _ in curve]
-    kernels = f"kernels like {job.name!r} in {job.dtype}"
-    if not sizes:
-        known = ", ".join(sorted(curves)) or "none in this type"
-        raise NoData(f"no {kernels} were measured on {chip.name}. Measured: {known}")
-    if job.passes:
-        raise NoData(f"{kernels} were measured reading each operand once")
-    if not COLUMNS / OTHERWISE <= columns <= COLUMNS * OTHERWISE:
-        raise NoData(f"{kernels} were measured on rows of {COLUMNS}, not of {columns:g}")
-    if not min(sizes) <= size <= max(sizes):
-        span = f"{si(min(sizes), 'B')} to {si(max(sizes), 'B')}"
-        raise NoData(f"{kernels} were measured from {span}, not at {si(size, 'B')}")
-    times = {}
-    for how, curve in curves[chip.key].items():
-        n, seconds = np.log(curve).T
-        times[how] = float(np.exp(np.interp(np.log(size), n, seconds)))
-    listed = ", ".join(f"{source} {how} {si(t, 's')}" for (source, how), t in times.items())
-    why = f"{name} in {job.dtype} on {chip.name} at these bytes, between measured sizes: {listed}"
-    cold = [t for (_, how), t in times.items() if how == "cold"]
-    return Typical(np.sort(cold), float(max(least_times(job, chip))), why)
-
-
-@functools.cache
-def _curves(name: str, dtype: str) -> dict[str, dict[tuple[str, str], list[tuple[float, float]]]]:
-    """Return (bytes, seconds) of a small kernel in a type by chip, and by source and cold or warm.
-
-    Cold is with operands from memory, warm with those that the L2 holds still there.
-    """
-    curves: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
-    for chip, record in device_records("timed").items():
-        for sample in record.samples:
-            cases, _, how = sample.group.partition(", ")
-            kind = sample.name.rsplit(" ", 3)[0]
-            if cases == "small kernels" and (kind, sample.dtype) == (name, dtype):
-                point = sample.bytes, sample.seconds
-                curves.setdefault(chip, {}).setdefault((sample.source, how), []).append(point)
-    return curves
 
 
 @functools.cache
