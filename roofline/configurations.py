@@ -181,7 +181,10 @@ def _decoder(name: _Name) -> Decoder:
         decoder = replace(catalogued(entry["like"]), name=name.written)
     else:
         decoder = _Reader(Path(name.entry) / "config.json", entry["config"]).decoder()
-        decoder = replace(decoder, name=name.written, source=entry["source"])
+        stored = decoder.stored and replace(
+            decoder.stored, says=f"{decoder.stored.says} of {name.entry}"
+        )
+        decoder = replace(decoder, name=name.written, source=entry["source"], stored=stored)
     if not name.suffix:
         return decoder
     kinds = _known()["suffixes"]

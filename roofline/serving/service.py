@@ -15,7 +15,7 @@ from roofline import network
 from roofline.configurations import model as model_of
 from roofline.serving.loads import Load, NoRoom, Readers, at_concurrency
 from roofline.serving.setting import TYPES, origin
-from roofline.serving.steps import step
+from roofline.serving.steps import ServingStep, step
 from roofline.serving.tensor_parallel import COUNTS
 from roofline.terminal import Grid
 from roofline_helpers.chips import chip as chip_of
@@ -48,6 +48,10 @@ MEASURED = ("b200", "b300", "gb200", "h100", "h200")
 
 WIDEST = 4.0
 """A range whose ends are further apart predicts nothing."""
+
+COMPARED = 0.12
+"""Share of a step's time on kernels measured on other chips: no compared point has more, so that
+their ranges hold what such laws miss."""
 
 TIMES = {"time per token": "time_per_token", "first token": "first_token"}
 
@@ -88,8 +92,13 @@ def kind_of(load: Load) -> tuple[str, bool]:
 def unlike(model: Decoder) -> str:
     """Return what a model has that no compared one has: a state, or an indexer."""
     if model.state_bytes:
-        return "layers with a state"
+        return "layers that keep a state"
     return "an indexer" if model.mixers(lambda mixer: mixer.top > 0) else ""
+
+
+def widened(step: ServingStep) -> float:
+    """Return the factor of a range's ends for what the laws of other chips' kernels miss."""
+    return 1 + (step.missed if step.rests["another chip"] > COMPARED else 0.0)
 
 
 def ranges(load: Load) -> dict[str, Range]:
@@ -113,7 +122,7 @@ def ranges(load: Load) -> dict[str, Range]:
     for name, attribute in {**TIMES, "tokens/s per chip": "per_chip"}.items():
         best, (low, high) = getattr(load, attribute), SPREAD[*kind_of(load), name]
         rests = steps.get(name, [decode, prompt])
-        missed = 1 + max(part.missed for part in rests)
+        missed = max(map(widened, rests))
         low, high = low / missed, high * missed
         model = decode.setting.model
         if unlike(model) or not all(part.has_laws for part in rests):
@@ -472,9 +481,8 @@ def _lines(load: Load) -> Iterator[str]:
     where = "with workers apart " if apart else ""
     here = "this chip and others" if step.setting.chip.key in MEASURED else "other chips only"
     if any(each.low for each in own.values()):
-        wider = (
-            ", and wider for what kernels of other chips tell of this one" if step.missed else ""
-        )
+        wider = ", and wider for what kernels of other chips tell of this one"
+        wider = wider if widened(step) > 1 else ""
         yield (
             f"Low to high: there lie eight of ten measured points of models of this kind ({kind}) "
             f"{where}on {here}{wider}."

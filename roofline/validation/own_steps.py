@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from roofline import serving
 from roofline.network import topology
 from roofline.serving import Readers, ServingStep
-from roofline.serving.service import SPREAD, Range, ranges, unlike
+from roofline.serving.service import SPREAD, Range, ranges, unlike, widened
 from roofline.serving.setting import TYPES
 from roofline.validation.board import training_range
 from roofline.validation.loads import bound
@@ -225,7 +225,7 @@ def _predicted(step: PublishedStep | PublishedDecode) -> dict[str, Any]:
         low, high = training_range(step.kind, step.topology.chip.key)
     elif isinstance(by_law, ServingStep) and by_law.setting.phase == "decode" and by_law.has_laws:
         low, high = SPREAD[step.kind, False, "time per token"]
-        low, high = low / (1 + by_law.missed), high * (1 + by_law.missed)
+        low, high = low / widened(by_law), high * widened(by_law)
     measured = step.seconds if isinstance(step, PublishedDecode) or step.printed else None
     ends: Any = [factor and factor * seconds for factor in (low, high)]  # or None
     own = Range(ends[0], seconds, ends[1])

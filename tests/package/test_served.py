@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from roofline import network, serving, validation
-from roofline.serving.service import DENSE, MIXTURE, SPREAD, WIDEST
+from roofline.serving.service import COMPARED, DENSE, MIXTURE, SPREAD, WIDEST, widened
 from roofline.validation import loads
 from roofline.validation.rivals import by_kind
 
@@ -101,3 +101,19 @@ def test_a_rule_with_a_factor_is_judged_on_recipes_that_gave_it_nothing() -> Non
     # each gets the other's factor: 0.5 · 4 of 1, and 0.5 · 2 of 2
     assert line["with one factor per chip"] == pytest.approx((1.0 + 0.5) / 2)
     assert line["skill"]
+
+
+def test_points_rest_on_kernels_of_their_chip_but_for_a_tenth() -> None:
+    points = validation.points()
+    for chip in ("b200", "gb200", "h200"):
+        own = points[(points.chip == chip) & (points.weights == "fp8 in blocks")]
+        point = {str(name): value for name, value in own.iloc[0].dropna().items()}
+        (load,) = loads._loads(point, [1])
+        rests = load.worker.decode.rests
+        assert 0 < rests["another chip"] < COMPARED
+        assert widened(load.worker.decode) == 1
+        low, best, high = serving.ranges(load)["time per token"]
+        assert low
+        assert high
+        assert best
+        assert (low / best, high / best) == pytest.approx(SPREAD[MIXTURE, False, "time per token"])
