@@ -155,8 +155,11 @@ def answer(report: Report) -> list[str]:
     if report.chip is None:
         return [f"No time: {report.target} is not in the chip table, so there is work alone."]
     times = f"The compiled program is expected to take {report.expected}"
+    if report.expected is not None and report.expected.seconds is None:
+        low, why = si(report.expected.low, "s"), report.expected.why
+        times = f"The compiled program takes {low} at least, and nobody knows how much more: {why}"
     least = needed(report.needed, report.chip)
-    times += f", and its result needs {least}." if least else "."
+    times += f". Its result needs {least}." if least else "."
     changed = first_change(report.findings or (), known(report.expected))
     if changed:
         return [*changed, times]

@@ -158,7 +158,7 @@ def test_a_compiled_program_is_answered_too(name: str, chip: str, says: str) -> 
     report = records()[name, chip]
     told = " ".join(compiled_answer(report))
     assert says in told
-    assert f"is expected to take {report.expected}" in told
+    assert f"is expected to take {report.expected}" in told or report.expected.seconds is None
     within = report.expected.seconds <= BEYOND * report.time_at_roof
     assert (" is bound by " in told) == (report.bound is not None and within)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_diagnosis_findings import H200
 
 import roofline_helpers as rh
 from roofline.diagnosis import Explanation, display, doubts, ladder
@@ -14,7 +15,8 @@ from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.doubts import consistency_notes, slowed, unsteady
 from roofline.diagnosis.explain import diagnosed
 from roofline.diagnosis.findings import Case, Finding
-from roofline.diagnosis.rows import GAP, KERNEL, TimedRow
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import GAP, HOST, KERNEL, TimedRow, in_graphs, with_program
 from roofline.diagnosis.trace import Event, Span, Trace
 from roofline.xla.arrays import memory_notes
 from roofline.xla.expected import best_peak
@@ -221,3 +223,49 @@ def test_what_a_scan_costs_is_within_what_is_promised(recorded: Callable[..., Ex
     causes = {finding.cause for finding in unrolled.findings}
     assert "scan-copy" not in causes
     assert "attention" not in causes  # cuDNN's already; its norms are kernels called softmax
+
+
+# --- what a run says without its profile ----------------------------------------------------------
+
+
+def test_in_cuda_graphs_kernels_keep_their_time_and_gaps_get_what_the_clock_leaves() -> None:
+    kernel = TimedRow("k", KERNEL, 4e-3, 4e-3, 4e-3, 4e-3)
+    gap, host = (TimedRow(kind, kind, s, s, s, s) for kind, s in ((GAP, 8e-3), (HOST, 2e-3)))
+    for wall, gaps in ((6e-3, 1.6e-3), (14e-3, 8e-3), (20e-3, 8e-3), (3e-3, 0.0)):
+        rows = in_graphs((kernel, gap, host), wall)
+        assert [row.seconds for row in rows] == pytest.approx([4e-3, gaps, gaps / 4])
+        assert rows[1].busy == rows[1].high == rows[1].seconds
+    assert in_graphs((kernel,), 1e-3) == (kernel,)
+
+
+ONE_HOT = """HloModule looked_up, is_scheduled=true
+ENTRY %main (t: bf16[32000,512], i: s32[64]) -> bf16[64,512] {
+  %t = bf16[32000,512]{1,0} parameter(0)
+  %i = s32[64]{0} parameter(1)
+  %wide = s32[64,32000]{1,0} broadcast(%i), dimensions={0}
+  %row = s32[64,32000]{1,0} iota(), iota_dimension=1
+  %same = pred[64,32000]{1,0} compare(%wide, %row), direction=EQ
+  %hot = bf16[64,32000]{1,0} convert(%same)
+  ROOT %y = bf16[64,512]{1,0} dot(%hot, %t), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_a_run_whose_shares_are_withheld_names_what_its_program_has_in_vain() -> None:
+    """A one-hot lookup under a profiler that slows it: the cause needs no clock."""
+    program = Program(ONE_HOT, "gpu")
+    name = program.module.name
+    rows = tuple(
+        with_program(TimedRow(one, KERNEL, 1e-5, launches=1.0, program=name), program, H200)
+        for one in program.rows
+    )
+    case = Case(rows, {name: program}, H200, "gpu", 1e-3)
+    run = Explanation("f", (), "gpu", "NVIDIA H200", "measured", (1e-3,), withheld="it is slowed")
+    why = diagnosed(run, case, ())
+    assert why.findings[0].cause == "one-hot"
+    change, how, clock, withheld = answer(why)
+    assert "one-hot" in change
+    assert (how, withheld) == ("Index the table: table[indices].", "It is slowed.")
+    assert clock.startswith("The call takes 1 ms by the clock")
+    assert "of the time that its programs are expected to take" in why.describe().replace("\n", " ")
+    assert dict(display.facts(why))["launches"] == f"{len(rows)} of 1 programs a call"
