@@ -129,7 +129,7 @@ def database(table: str) -> Callable[[Path], Any]:
 
 
 def compressed(data: Any) -> bytes:
-    return gzip.compress(json.dumps(data).encode())
+    return gzip.compress(json.dumps(data).encode(), mtime=0)
 
 
 @pytest.mark.parametrize(
