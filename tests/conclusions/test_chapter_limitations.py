@@ -1,0 +1,68 @@
+"""Conclusions of the chapter limitations: each test would refute one."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers.measured.kernels import measured_kernels
+
+
+@pytest.fixture(scope="module")
+def kernels() -> pd.DataFrame:
+    rows = pd.DataFrame(measured_kernels())
+    for name in ("bytes", "flops", "cold_s"):
+        rows[name] = pd.to_numeric(rows[name])
+    roofs = [
+        rh.chip(chip).roofline(dtype or "bf16")
+        for chip, dtype in zip(rows.chip, rows.dtype, strict=True)
+    ]
+    bandwidth, peak = np.array([(roof.bandwidth, roof.peak) for roof in roofs]).T
+    return rows.assign(least=np.maximum(rows.bytes / bandwidth, rows.flops / peak))
+
+
+def test_the_smallest_kernels_take_a_microsecond_and_large_streams_come_near_the_roof(
+    kernels: pd.DataFrame,
+) -> None:
+    streams = kernels[kernels.kind == "stream"]
+    tiny = streams[streams.bytes < 1e5].cold_s
+    assert 0.8e-6 < tiny.quantile(0.1) < tiny.quantile(0.9) < 1.7e-6
+    large = streams[streams.bytes > 1e8]
+    assert 0.8 < (large.least / large.cold_s).median() < 0.95
+
+
+def test_sizes_that_are_no_multiple_of_four_run_at_one_rate_of_elements(
+    kernels: pd.DataFrame,
+) -> None:
+    chains = kernels[(kernels.family == "elementwise") & (kernels.kind == "stream")]
+    size = chains.sizes.map(lambda sizes: math.prod(map(int, sizes.split("×"))))
+    rate = (size / chains.cold_s)[chains.bytes > 3e7]
+    odd = rate[size % 4 > 0]
+    at_the_cap = odd[odd.between(195e9, 215e9)]
+    assert len(at_the_cap) >= len(odd) / 2 >= 3
+    per_byte = (chains.bytes / chains.cold_s)[at_the_cap.index]
+    assert per_byte.max() > 1.8 * per_byte.min()  # it is elements that count, not bytes
+    assert rate[size % 4 == 0].max() > 300e9
+
+
+def test_regular_work_is_near_its_roof_and_steps_are_not(kernels: pd.DataFrame) -> None:
+    large = kernels[kernels.least > 30e-6]
+    ratio = (large.cold_s / large.least).groupby(large.kind).median()
+    assert ratio["stream"] < ratio["matmul"] < 1.5 < ratio["convolution"]
+    steps = kernels[kernels.kind.isin(["sort", "Cholesky", "LU", "triangular solve"])]
+    assert (steps.cold_s / steps.least).quantile(0.9) > 100
+
+
+def test_the_three_times_of_the_opening() -> None:
+    record = rh.measured.device_records()["h100"]
+    call = record.sample("matmul 1024×1024×1024 bf16")
+    own = (call.counters or {})["seconds"]
+    cube = rh.work.matmul(1024, 1024, 1024, "bf16")
+    judged = rh.judge(cube, "h100", own)
+    assert (judged.verdict, judged.step) == ("slow for its kind", 6)
+    assert judged.expected == pytest.approx(6.6e-6, rel=0.02)
+    assert judged.least == pytest.approx(2.2e-6, rel=0.03)
+    assert call.seconds == pytest.approx(41e-6, rel=0.02)
+    assert rh.judge(cube, "v6e", own).verdict == "not measured"
