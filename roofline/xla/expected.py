@@ -187,7 +187,8 @@ def combined(every: Sequence[Expected], whole: float, chip: chips.Chip) -> Expec
 def as_one_call(kernels: Expected, launches: int) -> Expected:
     """Return the time of a call of several kernels on a GPU, with the gaps between them.
 
-    Its interval is wider by what calls differ from their kernels' sum.
+    Its interval is wider by what calls differ from their kernels' sum, and begins where nothing
+    lies between them, as in a profile.
     """
     call, gaps = kernel_laws().call, kernel_laws().call.gap * (launches - 1)
     if kernels.seconds is None:
@@ -195,7 +196,8 @@ def as_one_call(kernels: Expected, launches: int) -> Expected:
     seconds = kernels.seconds + gaps
     below = math.hypot(kernels.seconds - kernels.low, seconds * (1 - call.low))
     above = math.hypot(kernels.high - kernels.seconds, seconds * (call.high - 1))
-    return replace(kernels, seconds=seconds, low=seconds - below, high=seconds + above)
+    low = min(seconds - below, kernels.low)
+    return replace(kernels, seconds=seconds, low=low, high=seconds + above)
 
 
 def like(row: Row, chip: chips.Chip) -> Like | None:
