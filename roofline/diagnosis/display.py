@@ -77,7 +77,7 @@ def compiled(why: Explanation) -> str:
     times = (
         significant(why.wall / why.expected.seconds) if why.expected and why.expected.seconds else 0
     )
-    return f"{times} times the {why.expected} to expect of good kernels" if times else ""
+    return f"{times} times the {why.expected} to expect of such kernels" if times else ""
 
 
 def facts(why: Explanation) -> list[tuple[str, str]]:
@@ -93,7 +93,8 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
             if why.roofless
             else ""
         )
-        lines.append(("compiled", f"{why.expected} to expect of good kernels{bare}{source}"))
+        normal = " to expect of such kernels" if why.expected.seconds else ""
+        lines.append(("compiled", f"{why.expected}{normal}{bare}{source}"))
     lines.append(("clock", clock(why)))
     if why.traced and why.origin == "measured":
         rows = f"{si(why.covered, 's')} together, {_relative_to(why.covered, why.wall)} the call"

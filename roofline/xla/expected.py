@@ -1,4 +1,4 @@
-"""The time to expect of a compiled program: what good kernels of its sizes reach."""
+"""The time to expect of a compiled program: what measured kernels like its own take."""
 
 from __future__ import annotations
 
