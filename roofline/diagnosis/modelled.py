@@ -36,8 +36,9 @@ analyze = _with_findings(xla.analyze)
 
 
 def found_in(report: Report, turns: Mapping[str, int] | None = None) -> Report:
-    """Return a report with its findings; as it is if its text or its chip isn't known."""
-    if report.chip is None or not report.text or report.findings is not None:
+    """Return a report with its findings; as it is without a chip or the whole program's text."""
+    partial = not report.text or report.origin == "record"  # which keeps the entry alone
+    if report.chip is None or partial or report.findings is not None:
         return report
     found = findings(case_of(report, turns))
     said = {finding.evidence for finding in found}

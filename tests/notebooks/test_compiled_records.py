@@ -5,6 +5,7 @@
 import pytest
 
 from roofline import xla
+from roofline.diagnosis.modelled import found_in
 from roofline.xla import analysis
 from roofline.xla.analysis import REFUSED
 from tools.notebooks import records
@@ -17,6 +18,12 @@ def test_every_record_can_be_read() -> None:
     assert all(report.origin == "record" and report.kernels for report in reports.values())
     texts = [path.read_text("utf-8") for path in records.COMPILED.glob("*.json")]
     assert not any("stack_frame_id" in text for text in texts), "it depends on who called"
+
+
+def test_a_record_s_program_is_only_its_entry_and_names_no_causes_anew() -> None:
+    reports = [report for report in xla.records().values() if report.text]
+    assert reports
+    assert all(found_in(report) is report for report in reports)
 
 
 def test_readers_without_a_compiler_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
