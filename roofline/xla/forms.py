@@ -83,9 +83,9 @@ def _form(site: Site) -> tuple[str, tuple[int, ...]]:
     if "gather" in parts:
         return "gather", _gathered(parts["gather"])
     if "reduce" in parts:
-        sizes = _reduced(parts["reduce"])
-        rewritten = 2 * _made(site)[0] >= math.prod(sizes)
-        return "normalisation" if rewritten else "reduction", sizes
+        around = _reduced(parts["reduce"])
+        rewritten = 2 * _made(site)[0] >= math.prod(around)
+        return "normalisation" if rewritten else "reduction", around
     turned = "transpose" in parts or (call.base == "copy" and _turns(site))
     return "transpose" if turned else "stream", _made(site)
 
