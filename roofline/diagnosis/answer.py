@@ -160,7 +160,7 @@ def _verdict(why: Explanation) -> tuple[str, str]:
     elif name == "above":
         slowest = max(why.kernels, key=lambda row: row.lost if row.reachable is not None else 0.0)
         where = f" ({slowest.source})" if slowest.source else ""
-        said = f"Of this call {share}."
+        said = f"Its kernels don't reach their roofs: {share}."
         follows = f"Look at {slowest.title}{where} first: that is {si(slowest.lost, 's')} of it."
     else:
         bound = f"This call {_BOUND[name]}" if name in _BOUND else "What bounds it can't be told"
