@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from roofline.xla.flops import in_place, is_depthwise, library_product, results
@@ -65,13 +66,14 @@ def _form(site: Site) -> tuple[str, tuple[int, ...]]:
     call = site.instruction
     if call.base == "custom-call":
         return _called(site)
-    for opcodes, name, sizes in (
+    readers: tuple[tuple[tuple[str, ...], str, Callable[[Site], tuple[int, ...]]], ...] = (
         (("dot", "convolution"), "matmul", _product),
         (("fft",), "FFT", _last),
         (("sort",), "sort", _sorted),
         (("select-and-scatter",), "scatter", _made),
         (("reduce-window",), "scan", _windowed),
-    ):
+    )
+    for opcodes, name, sizes in readers:
         for opcode in opcodes:
             if opcode in parts:
                 return name, sizes(parts[opcode])
