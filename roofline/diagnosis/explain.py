@@ -250,6 +250,8 @@ class Task:
         programs = programs_in(trace)
         if runner.compiled is not None:
             program = program_of(runner.compiled, trace.platform, runner.calls, self.turns)
+            if runner.lowered is not None:
+                program = replace(program, written=runner.lowered.written)
             programs = {program.module.name: program}
         run = Explanation(
             name=self.name or runner.name,
@@ -297,6 +299,7 @@ class Task:
             anew=anew,
             processors=int(trace.facts.get("core_count", 0)),
             unsteady=run.wall - min(run.runs),
+            compiled=run.compiling,
             by_device={str(number_of(name)): rows for name, rows in devices.by_device.items()},
         )
         notes = (

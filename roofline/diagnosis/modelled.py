@@ -48,12 +48,19 @@ def found_in(report: Report, turns: Mapping[str, int] | None = None) -> Report:
 
 def case_of(report: Report, turns: Mapping[str, int] | None = None) -> Case:
     """Return a compiled program as a case for findings, under its chip's ceilings."""
-    program = Program(report.text, report.platform, calls=report.calls, turns=turns or {})
+    program = Program(
+        report.text,
+        report.platform,
+        calls=report.calls,
+        turns=turns or {},
+        written=report.written,
+    )
     assumed = None if report.chip is None else assumed_vector_peak(report.chip)
     ceilings = Ceilings(report.chip, vector=None if assumed is None else assumed[0])
     case = modelled_case(program, ceilings, report.floor or 0.0, report)
     unused = [note for note in report.notes if note.startswith(NOT_REUSED)]
-    return replace(case, unused=tuple(note.removeprefix(NOT_REUSED) for note in unused))
+    said = tuple(note.removeprefix(NOT_REUSED) for note in unused)
+    return replace(case, unused=said, compiled=report.compiling)
 
 
 def found_without_clock(case: Case) -> tuple[Finding, ...]:
@@ -65,7 +72,8 @@ def found_without_clock(case: Case) -> tuple[Finding, ...]:
     if not wall:
         return ()
     whole = replace(case, rows=rows, wall=wall, measured=False, compiling=0.0, unsteady=0.0)
-    return tuple(finding for finding in findings(replace(whole, by_device={})) if finding.named)
+    found = (finding for finding in findings(replace(whole, by_device={})) if finding.named)
+    return tuple(replace(finding, known=False) for finding in found)  # of another time than these
 
 
 class Launch(NamedTuple):

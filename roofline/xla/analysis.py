@@ -345,11 +345,11 @@ def report_of(
     name = name or function_name(fn)
     if is_compiled(fn):
         lowered, program = _executable_given(fn, arguments, chip, name)
-        mesh, devices = {}, 0
+        mesh, devices, written = {}, 0, ""
     else:
         lowered = lower(fn, arguments, jit, chip, topology, name)
         program = _fitting(lowered)
-        mesh, devices = lowered.mesh, lowered.partitions
+        mesh, devices, written = lowered.mesh, lowered.partitions, lowered.written
     platform, axes = lowered.platform, axes_of_mesh(mesh)
     module = parse(program.text)
     ledger = kernels(module, platform, turns=turns, calls=lowered.calls)
@@ -378,6 +378,7 @@ def report_of(
         calls=lowered.calls,
         compiling=time.perf_counter() - started,
         text=program.text,
+        written=written,
     )
     return report, module
 

@@ -15,6 +15,19 @@ from roofline_helpers.common.show import Fields
 CAUSES: dict[str, Cause] = {}
 """The closed list, by key: each cause is in the file of its detector, and enters itself here."""
 
+UNUSED, ZEROS, MOVED, AGAIN, REPEATED, WIDE, KEPT, SMALL, SERIAL = KINDS = (
+    "computed, not used",
+    "zeros",
+    "moved, not changed",
+    "again",
+    "repeated in memory",
+    "wider than asked",
+    "kept for later",
+    "small, or waiting",
+    "one at a time",
+)
+"""The kinds of what is in vain in a program, as its dataflow shows."""
+
 
 class Check(NamedTuple):
     """The gains of pairs of programs, with a cause and without: shares of the claimed seconds.
@@ -48,12 +61,14 @@ class Cause:
         Measured gains from removing it, by platform ("cpu", "gpu", "tpu"); empty without any.
     named : bool
         Whether it explains a loss; a fallback only says how near the longest kernel is to its roof.
+    kind : str
+        Which of the nine `KINDS` it belongs to; empty of what no dataflow shows.
 
     Examples
     --------
     >>> from roofline.diagnosis.findings import CAUSES
-    >>> CAUSES["host"].title
-    'the device waits for the host'
+    >>> CAUSES["host"].title, CAUSES["one-hot"].kind
+    ('the device waits for the host', 'zeros')
     """
 
     key: str
@@ -62,6 +77,7 @@ class Cause:
     chapter: str
     checked: Mapping[str, Check] = field(default_factory=dict)
     named: bool = True
+    kind: str = ""
 
     def __post_init__(self) -> None:
         CAUSES[self.key] = self
@@ -89,6 +105,11 @@ class Finding(Fields):
         Least and most seconds that removing it saved in pairs of programs, if any were measured.
     checked : str
         Which programs these were.
+    remedy : str
+        What to change in this program; empty if the cause's advice says it.
+    known : bool
+        Whether the work that is left without it is known, so that the call gains these `seconds`.
+        Otherwise the remedy is another algorithm, unit or type, and they are what it costs.
 
     Examples
     --------
@@ -106,6 +127,13 @@ class Finding(Fields):
     share: float = 0.0
     saves: tuple[float, float] | None = None
     checked: str = ""
+    remedy: str = ""
+    known: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Which of the nine kinds it belongs to; empty of what no dataflow shows."""
+        return CAUSES[self.cause].kind if self.cause in CAUSES else ""
 
     @property
     def named(self) -> bool:
@@ -120,4 +148,4 @@ class Finding(Fields):
     @property
     def advice(self) -> str:
         """The change to try."""
-        return CAUSES[self.cause].advice if self.cause in CAUSES else ""
+        return self.remedy or (CAUSES[self.cause].advice if self.cause in CAUSES else "")

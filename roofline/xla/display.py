@@ -131,14 +131,19 @@ def first_change(findings: Sequence[Finding], whole: float) -> list[str]:
     The causes are those of so many seconds.
     """
     # What has no time that is known comes first; then what explains a loss
-    first = next((found for found in findings if found.named or not found.seconds), None)
+    untold = (f for f in findings if f.named or not (f.seconds or f.share))
+    first = next(untold, None)
     lost = max(first.share, first.seconds / whole) if first is not None and whole else 0.0
     if first is None or (first.seconds and lost < LEADS):
         return []
     where = f"In {first.source}, change" if first.source else "Change"
     share = "all" if first.share >= 0.995 else f"{first.share:.0%}"
     cost = f", in kernels that take {share} of the time" if first.kernels and first.share else ""
-    return [f"{where} this first: {first.title}{cost}.", sentence(first.advice)]
+    said = [f"{where} this first: {first.title}{cost}."]
+    if first.kind and first.known:
+        said.append(sentence(first.evidence))
+    left = f" Without it {si(max(whole - first.seconds, 0.0), 's')} are left of {si(whole, 's')}."
+    return [*said, sentence(first.advice) + (left if first.known else "")]
 
 
 def sentence(text: str) -> str:
@@ -560,8 +565,10 @@ def cost(found: Finding, checked: bool = False) -> str:
         return ""
     share = "all" if found.share >= 0.995 else f"{found.share:.0%}"
     text = f"{'in kernels that take ' if found.kernels else ''}{share} of the call"
+    if found.known and found.saves is None:
+        return f"{text}: costs {si(found.seconds, 's')}"
     if found.saves is None or not checked:
-        return text
+        return f"{text}; what the remedy takes isn't known" if found.kind else text
     low, high = (si(seconds, "s") for seconds in found.saves)
     return f"{text}: costs {low} to {high}, by {found.checked}"
 

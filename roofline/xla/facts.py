@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofline.xla import hlo
-from roofline.xla.graph import BRANCH, CARRY, Graph, Node
+from roofline.xla.graph import BRANCH, CARRY, ELEMENT, Graph, Node
 from roofline.xla.parts import Axes, Part, Places, Steps, chosen, nothing, part, whole
 from roofline.xla.products import Space, space_of
 
@@ -125,7 +125,10 @@ def _facts(known: Known, node: Node, same: bool) -> Facts:
     if node.op == CARRY:
         before = known[node.ops[0]]
         return before if same else replace(unknown, asked=before.asked, widened=before.widened)
-    if node.op == BRANCH or (node.instruction is not None and node.shape.parts is not None):
+    if node.op == ELEMENT and node.numbers("index") == (0,) and node.dims == node.ops[0].dims:
+        return known[node.ops[0]]  # of a library's product, beside its scratch memory
+    product = node.number in known.spaces
+    if node.op == BRANCH or (node.shape.parts is not None and not product):
         return unknown
     facts = [known[operand] for operand in node.ops]
     varies = _varies(known, node, facts)
@@ -276,7 +279,7 @@ def _nonzero(known: Known, node: Node, facts: list[Facts]) -> Part:
     if op in _SUMS and same:
         return _joined(parts)
     if op in _PRODUCT and same:
-        return parts[0] & parts[1]
+        return parts[0] & parts[1] & _between(known, node)
     if op == "select":
         return _chosen(node, facts, [each.nonzero for each in facts])
     if op == "not":
@@ -344,6 +347,55 @@ def _false(known: Known, node: Node, facts: list[Facts]) -> Part:
     return whole(dims)
 
 
+def _between(known: Known, node: Node) -> Part:
+    """Return where a counter lies between two bounds, if each upper one is the next lower one.
+
+    Bounds are taken to rise, as sums of sizes do: then each place lies between one pair of them.
+    """
+    dims = node.dims
+    sides = [_bounded(known, mask) for mask in node.ops]
+    for lower, upper in (sides, sides[::-1]):
+        if lower is None or upper is None or (lower[1], upper[1]) != (True, False):
+            continue
+        groups = known[lower[0]].varies
+        if len(groups) == 1 and not groups & lower[2] and _next(lower[0], upper[0]):
+            others = lower[2] | groups
+            count = math.prod(dims[axis] for axis in lower[2])
+            return part(dims, {others: {_name(node, "between"): count}})
+    return whole(dims)
+
+
+def _bounded(known: Known, mask: Node) -> tuple[Node, bool, Axes] | None:
+    """Return the bound of a counter in a comparison, whether it is the lower, and their axes."""
+    while mask.op in ("broadcast", "reshape", "bitcast", "copy") and mask.dims == mask.ops[0].dims:
+        mask = mask.ops[0]
+    way = mask.attribute("direction")
+    if mask.op != "compare" or way[:1] not in ("L", "G"):
+        return None
+    counts = [known[side].values is not None for side in mask.ops]
+    if counts[0] == counts[1]:
+        return None
+    counter, bound = mask.ops if counts[0] else mask.ops[::-1]
+    rises = (way[0] == "L") != counts[0]
+    return bound, rises, known[counter].varies
+
+
+def _next(lower: Node, upper: Node) -> bool:
+    """Return whether the lower bounds are the upper ones, moved on by one."""
+    lower, upper = _unspread(lower), _unspread(upper)
+    if lower.op == "concatenate":
+        lower = lower.ops[-1]
+    while lower.op in ("slice", "pad", "copy", "bitcast"):
+        lower = lower.ops[0]
+    return _unspread(lower) is upper
+
+
+def _unspread(node: Node) -> Node:
+    while node.op in ("broadcast", "reshape", "bitcast", "copy", "convert") and node.ops:
+        node = node.ops[0]
+    return node
+
+
 def _reduces_zeros(graph: Graph, node: Node, start: Facts) -> bool:
     """Return whether a reduction of zeros is zero."""
     (inner,) = graph.module.called(node.instruction, "to_apply")  # type: ignore[arg-type]
@@ -365,7 +417,9 @@ def _window_axes(node: Node) -> dict[int, int]:
 
 def _origin(node: Node, facts: list[Facts], nonzero: Part) -> Node:
     """Return where most zeros of a value come from."""
-    found = [each for each in facts if each.zeros is not None]
+    found = [each for each in facts if each.zeros is not None and each.zeros.op != "constant"]
+    if node.op == "select" and 0 in (facts[1].nonzero.share, facts[2].nonzero.share):
+        return facts[0].zeros or node.ops[0]
     if node.op in ("compare", "pad", "iota", "constant") or not found:
         return node
     best = min(found, key=lambda each: each.nonzero.share)
@@ -677,7 +731,7 @@ def accidental(known: Known, cast: Node) -> bool:
         if user.op in ("broadcast", "reshape", "transpose") and len(left) < 16:
             left += user.users
         joins = len(user.ops) > 1 and user.op not in ("reduce", "sort", "reduce-window")
-        if joins and place and _place(user) == place:
+        if joins and _place(user) == place:
             return True
     return False
 

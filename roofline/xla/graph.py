@@ -8,6 +8,7 @@ carries is one node with two sources, the value before the loop and that of the 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -144,6 +145,8 @@ class Graph:
         Values that decide how often a loop turns, or which branch runs.
     branches : list of str
         Its branches, as `Node.branches` has them.
+    places : Counter of str
+        In how many places of the graph each kernel is: one in a called function may be in several.
 
     Examples
     --------
@@ -164,6 +167,7 @@ class Graph:
         self.loops: dict[str, Loop] = {}
         self.conditions: list[Node] = []
         self.branches: list[str] = []
+        self.places: Counter[str] = Counter()
         self.sites: dict[int, Site] = {}
         self._lines: dict[str, SourceLine | None] = {}
         entry = module.entry
@@ -262,6 +266,7 @@ class Graph:
         at: _Place,
     ) -> Value:
         opcode, base = instruction.opcode, instruction.base
+        self.places[instruction.name] += not at.kernel
         called = self.module.called(instruction, "calls", "to_apply")
         if opcode == "tuple":
             return ops

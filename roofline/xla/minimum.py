@@ -293,7 +293,7 @@ class _Count:
         """Count all nodes; return why some can't be counted, and notes."""
         graph, refused = self.needs.known.graph, list[str]()
         values = _distinct_values(graph)
-        turning, dropped = _turning(graph), self._choices()
+        turning, dropped = turning_of(graph), self._choices()
         needed: dict[int, Part] = {}
         runs: dict[int, float] = {}
         for node in graph.nodes:
@@ -363,7 +363,7 @@ class _Count:
             return Flops(matrix=_solved(node)), ""
         if node.op == "fft":
             flops = flops_of(site)
-            return flops * (0.5 if self.is_real(node.ops[0]) else 1), ""
+            return flops * (0.5 if is_real(self.needs.known, node.ops[0]) else 1), ""
         if node.op in ("dot", "convolution") and not is_depthwise(
             node.instruction, *site.operands[:2]
         ):
@@ -384,14 +384,6 @@ class _Count:
                 "write it in JAX's own operations"
             )
         return flops, ""
-
-    def is_real(self, node: Node) -> bool:
-        """Return whether a complex value has no imaginary part."""
-        while node.op in ("broadcast", "reshape", "transpose", "copy", "bitcast"):
-            node = node.ops[0]
-        if node.op == "convert":
-            return not node.ops[0].dtype.startswith("c")
-        return node.op == "complex" and not self.needs.known[node.ops[1]].nonzero.share
 
     # -- branches, and choices between values that were both computed ------------------------------
 
@@ -449,6 +441,15 @@ class _Count:
             f"conditional {name}: its cheapest branch counts"
             for name in dict.fromkeys(branch.rpartition("/")[0] for branch in graph.branches)
         ]
+
+
+def is_real(known: Known, node: Node) -> bool:
+    """Return whether a complex value has no imaginary part."""
+    while node.op in ("broadcast", "reshape", "transpose", "copy", "bitcast"):
+        node = node.ops[0]
+    if node.op == "convert":
+        return not node.ops[0].dtype.startswith("c")
+    return node.op == "complex" and not known[node.ops[1]].nonzero.share
 
 
 def chooses(known: Known, node: Node) -> bool:
@@ -527,7 +528,7 @@ def _distinct_values(graph: Graph) -> list[int]:
     return first
 
 
-def _turning(graph: Graph) -> list[frozenset[str]]:
+def turning_of(graph: Graph) -> list[frozenset[str]]:
     """Return the loops in whose turns each node differs."""
     same = {
         node.number

@@ -249,8 +249,10 @@ def _others(needs: Needs, user: Node, position: int, operand: Node, name: int) -
     if op in ("fft", "cholesky", "triangular-solve") and len(dims) == len(user.dims):
         last = len(user.numbers("fft_length")) if op == "fft" else 2
         return need.onto(dims, {a: a for a in range(len(dims) - last)}, name)
-    if op == ELEMENT and user.ops[0].op in ("sort", "reduce") and dims == user.dims:
-        return need
+    if op == ELEMENT and dims == user.dims:
+        first = operand.number in needs.known.spaces and user.numbers("index") == (0,)
+        if first or operand.op in ("sort", "reduce"):
+            return need
     if op in ("all-reduce", "collective-permute") and dims == user.dims:
         return need.in_turns(math.inf, name)  # other devices may need other places
     return _all(need, dims, name)

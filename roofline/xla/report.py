@@ -89,6 +89,7 @@ class Report:
     origin: str = field(default="compiled", compare=False)
     compiling: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
+    written: str = field(default="", compare=False, repr=False)
     calls: tuple[PallasKernel, ...] = field(default=(), compare=False, repr=False)
     buffers: tuple[Buffer, ...] = field(default=(), compare=False, repr=False)
     package: str = field(default="", compare=False, repr=False)
@@ -506,7 +507,7 @@ axis."""
 LONGEST_PROGRAM = 8000
 """Most characters of a program in a record; a longer program is left out."""
 
-_LEFT_OUT = {"origin", "compiling", "calls", "buffers", "package", "summary"}
+_LEFT_OUT = {"origin", "compiling", "written", "calls", "buffers", "package", "summary"}
 """Fields of a report that a whole record leaves out."""
 
 

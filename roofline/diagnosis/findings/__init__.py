@@ -4,10 +4,11 @@ The estimate is the time of a cause's kernels less their time without it. A gain
 a range that pairs of programs had. There is always a finding: if no cause explains the longest
 kernel, one says how near it is to its roof.
 
-One file per family of causes, with their detectors: `copies` (copies, layouts, slices),
-`arithmetic` (data types, units, shapes of matmuls), `excess` (work that the result doesn't need),
-`fusion` (tensors written and read again, sorts), `idle` (launches, the host), `devices` (several
-of them); `detect` has their order.
+What is in vain is one of nine kinds, which the program's dataflow shows (`flow`), whatever made it:
+`vain` (computed and not used, zeros), `moved` (moved and not changed, repeated in memory), `again`
+(done again, kept for later), `wide` (wider than asked), `small` (small or waiting, one at a time).
+No dataflow shows `kernels` (units, tiles, blocks), `idle` (the host) and `devices` (one is late).
+`detect` has their order.
 """
 
 from roofline.diagnosis.findings.causes import CAUSES, Case, Cause, Check, Finding

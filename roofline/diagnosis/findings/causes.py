@@ -11,12 +11,23 @@ from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import KERNEL, TimedRow
+from roofline.xla.causes import AGAIN as AGAIN
 from roofline.xla.causes import CAUSES as CAUSES
+from roofline.xla.causes import KEPT as KEPT
+from roofline.xla.causes import MOVED as MOVED
+from roofline.xla.causes import REPEATED as REPEATED
+from roofline.xla.causes import SERIAL as SERIAL
+from roofline.xla.causes import SMALL as SMALL
+from roofline.xla.causes import UNUSED as UNUSED
+from roofline.xla.causes import WIDE as WIDE
+from roofline.xla.causes import ZEROS as ZEROS
 from roofline.xla.causes import Cause as Cause
 from roofline.xla.causes import Check as Check
 from roofline.xla.causes import Finding as Finding
+from roofline.xla.expected import expected_of
 from roofline.xla.flops import is_product
 from roofline.xla.hlo import Site
+from roofline.xla.kernel import kernel_of
 
 OVERSTATED = 2.5
 """Cycles of so many times a kernel's roof mean that it is slow: copies that were published take 2.3
@@ -27,7 +38,8 @@ times as many as they last (`xla.expected.worth_of_cycles`, at a v7x's clock).""
 class Claim:
     """The claim of one detector: kernels, and the seconds of a call that each loses.
 
-    `more` are seconds that belong to no kernel: gaps, the host.
+    `more` are seconds that belong to no kernel: gaps, the host. `remedy` and `known` are those of
+    the finding.
     """
 
     cause: Cause
@@ -35,6 +47,8 @@ class Claim:
     evidence: str
     more: float = 0.0
     source: str = ""
+    remedy: str = ""
+    known: bool = False
 
 
 Claims: TypeAlias = Iterator[Claim]
@@ -75,6 +89,8 @@ class Case:
         The rows of every device, by its number.
     unused : tuple of str
         Donated arguments that no result can take over.
+    compiled : float
+        Seconds that tracing and compiling took, once.
     """
 
     rows: tuple[TimedRow, ...]
@@ -89,6 +105,7 @@ class Case:
     unsteady: float = 0.0
     by_device: Mapping[str, tuple[TimedRow, ...]] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
+    compiled: float = 0.0
 
     @cached_property
     def kernels(self) -> tuple[TimedRow, ...]:
@@ -116,11 +133,9 @@ class Case:
         """Yield those that multiply matrices."""
         return (part for part in self.parts() if is_product(part[2]))
 
-    def readers(self, row: TimedRow) -> list[TimedRow]:
-        """Return the kernels that read a kernel's results."""
-        names = self.program(row).readers.get(row.name, ())
-        pairs = ((row.program, name) for name in dict.fromkeys(names))
-        return [self.by_name[pair] for pair in pairs if pair in self.by_name]
+    def row(self, beside: TimedRow, name: str) -> TimedRow | None:
+        """Return the kernel of this name in the program of another one."""
+        return self.by_name.get((beside.program, name))
 
     def roof(self, row: TimedRow, like: xla.Row) -> float:
         """Return the least seconds that a kernel's launches would take if they were like this."""
@@ -133,12 +148,26 @@ class Case:
         least = max(OVERSTATED * row.reachable, 2 * FLOOR[self.platform] * row.launches)
         return row.lost >= 0.5 * row.seconds if self.measured else row.seconds > least
 
+    def likely(self, row: TimedRow, like: xla.Row) -> float:
+        """Return the seconds to expect of a kernel's launches if its work were like this."""
+        # the compiler's cycles, and sizes, are those of the work as it is
+        like = replace(like, cycles=None, matmul=(), form=None)
+        chip = self.ceilings.chip
+        if chip is None or self.ceilings.measured is not None:
+            return self.roof(row, like)
+        launched = replace(like, launches=max(round(row.launches), 1))
+        found = expected_of(kernel_of(launched, chip.per_device()))
+        return found.low if found.seconds is None else found.seconds
+
     def saved(self, row: TimedRow, like: xla.Row) -> float:
         """Return the seconds that a kernel would save if its work were like this.
 
-        Its seconds shrink as its roof does: from 100 µs at a roof of 40 to 25 at a roof of 10.
+        Its seconds shrink as those to expect do: from 100 µs where 40 are to expect to 25 where 10
+        are.
         """
-        now, then = self.roof(row, row.kernel), self.roof(row, like)
+        if not any(like.traffic.values()) and not like.flops.matrix + like.flops.vector:
+            return row.seconds
+        now, then = self.likely(row, row.kernel), self.likely(row, like)
         return row.seconds * max(1 - then / now, 0.0) if now else 0.0
 
     def without_bytes(self, row: TimedRow, read: float = 0.0, written: float = 0.0) -> float:

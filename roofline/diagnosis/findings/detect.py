@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from roofline.diagnosis.ceilings import CLOSE
-from roofline.diagnosis.findings import arithmetic, copies, devices, excess, fusion, idle
+from roofline.diagnosis.findings import again, devices, idle, kernels, moved, small, vain, wide
 from roofline.diagnosis.findings.causes import (
+    CAUSES,
     FLOOR,
     OVERSTATED,
     Case,
@@ -25,43 +26,45 @@ LEAST_SHARE = 0.01
 """Findings that cost less than this share of the call are left out."""
 
 _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
-    # A kernel's seconds go to the first cause that claims them, so specific causes come before
-    # general ones
+    # A kernel's seconds go to the first cause that claims them. First what waits for others, then
+    # what no result needs, since without it the rest is smaller too; how a kernel does what is
+    # needed comes last
     idle.compiling,
     idle.transfers,
     devices.skew,
-    devices.sliced_sums,
-    idle.communication,
-    fusion.recomputed,
-    excess.random_numbers,
-    excess.growing,
-    copies.relaid_weights,
-    copies.layout_copies,
-    copies.filled_stacks,
-    copies.transposed_updates,
-    copies.whole_updates,
-    arithmetic.vector_products,
-    arithmetic.one_hot,
-    arithmetic.dense_ragged,
-    excess.diagonals,
-    excess.repeats,
-    excess.branches,
-    excess.narrow_sums,
-    excess.dilated,
-    excess.small_blocks,
-    arithmetic.float64,
-    arithmetic.float32,
-    fusion.scores,
-    arithmetic.padded_products,
-    arithmetic.transcendentals,
-    fusion.chains,
-    fusion.gathers,
-    fusion.sorts,
-    copies.strided,
-    idle.tails,
-    idle.short_kernels,
+    vain.in_vain,
+    vain.branches,
+    vain.real_transforms,
+    vain.as_written,
+    again.on_each_device,
+    small.communication,
+    again.recomputed,
+    again.in_each_turn,
+    wide.widened,
+    wide.float64,
+    again.random_numbers,
+    moved.growing,
+    moved.repeats,
+    moved.relaid,
+    moved.filled_stacks,
+    moved.moved,
+    kernels.vector_products,
+    small.turn_by_turn,
+    again.scores,
+    again.residuals,
+    again.large_between,
+    vain.dilated,
+    wide.narrow_sums,
+    kernels.small_blocks,
+    kernels.padded_products,
+    kernels.transcendentals,
+    kernels.chains,
+    small.gathers,
+    moved.strided,
+    kernels.tails,
+    small.short_kernels,
+    again.captured,
     idle.host,
-    arithmetic.emulated_float64,
 )
 
 _last = functools.partial(Cause, named=False)
@@ -172,10 +175,10 @@ LOOP_OF_UNKNOWN = _last(
 def findings(case: Case) -> tuple[Finding, ...]:
     """Return the findings of a case, the largest loss first, the rest of many kernels last.
 
-    Claims of one cause and one line of code are one finding; those that cost less than
-    `LEAST_SHARE` of the call are left out. What causes leave of a bar of the waterfall, if it is
-    more than `_BAR` of the call, has a finding that says how far it is from its roof, or what else
-    is known of it.
+    What is in vain at one line of code is one finding, of the kind that costs most there; those
+    that cost less than `LEAST_SHARE` of the call are left out. What causes leave of a bar of the
+    waterfall, if it is more than `_BAR` of the call, has a finding that says how far it is from its
+    roof, or what else is known of it.
     """
     left = {id(row): row.seconds for row in case.rows}
     by_line: dict[tuple[str, str], list[tuple[Claim, float]]] = {}
@@ -187,7 +190,8 @@ def findings(case: Case) -> tuple[Finding, ...]:
                 left[id(row)] -= taken
                 seconds += taken
             if seconds > 0:
-                key = claim.cause.key, _line(claim)
+                line = _line(claim)
+                key = "" if claim.cause.kind and line else claim.cause.key, line
                 by_line.setdefault(key, []).append((claim, seconds))
     claimed = [_finding(case, line, claims) for (_, line), claims in by_line.items()]
     kept = [finding for finding in claimed if finding.seconds >= LEAST_SHARE * case.wall]
@@ -350,20 +354,34 @@ def _line(claim: Claim) -> str:
 
 
 def _finding(case: Case, line: str, claims: list[tuple[Claim, float]]) -> Finding:
-    dearest = max(claims, key=lambda pair: pair[1])[0]
-    others = len({claim.evidence for claim, _ in claims}) - 1
-    seconds = min(sum(seconds for _, seconds in claims), case.wall)
+    """Return the finding on the claims of one line: that of the cause which costs most there."""
+    sums: dict[str, float] = {}
+    for claim, seconds in claims:
+        sums[claim.cause.key] = sums.get(claim.cause.key, 0.0) + seconds
+    cause = CAUSES[max(sums, key=lambda key: sums[key])]
+    own = [(claim, seconds) for claim, seconds in claims if claim.cause is cause]
+    dearest = max(own, key=lambda pair: pair[1])[0]
+    # what is left without it is known of all that is added up, or of none
+    alike = [(claim, seconds) for claim, seconds in claims if claim.known == dearest.known]
+    seconds = min(sum(seconds for _, seconds in alike), case.wall)
+    others = len({claim.evidence for claim, _ in own}) - 1
+    evidence = dearest.evidence + (f", and {others} more like it" if others else "")
+    others_kinds = [CAUSES[key] for key in sums if sums[key] > 0.1 * sums[cause.key]]
+    beside = [other.title for other in others_kinds if other.kind != cause.kind]
+    evidence += f"; besides, {' and '.join(beside[:2])}" if beside else ""
     rows = {id(row): row for claim, _ in claims for row, _ in claim.parts}
     inside = sum(row.seconds for row in rows.values())
     inside += sum(claim.more for claim, _ in claims)
-    check = dearest.cause.checked.get(case.platform)
+    check = cause.checked.get(case.platform)
     return Finding(
-        dearest.cause.key,
+        cause.key,
         seconds,
         tuple(dict.fromkeys(row.name for row in rows.values())),
-        dearest.evidence + (f", and {others} more like it" if others else ""),
+        evidence,
         line,
         min(inside / case.wall, 1.0),
         check and (check.low * seconds, min(check.high * seconds, case.wall)),
         check.how if check else "",
+        dearest.remedy,
+        dearest.known,
     )

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roofline.diagnosis.findings.causes import Case, Cause, Claim, Claims, whole
-from roofline.diagnosis.program import Program, Value
 from roofline.diagnosis.rows import GAP, HOST, KERNEL, WAIT, TimedRow
 from roofline.diagnosis.trace import WAITS_FOR
-from roofline.xla.flops import results
-from roofline.xla.hlo import ARITHMETIC, VIEWS, Computation, Instruction, Site
 from roofline_helpers.common.show import si
 
 SKEW = Cause(
@@ -79,70 +76,3 @@ def _late(
         launch, other_launch = (si(r.busy / max(r.launches, 1), "s") for r in (row, like))
         text += f"; {row.title} takes {launch} there and {other_launch} {where}, launched as often"
     return text, row.source
-
-
-SCATTER = Cause(
-    "all-reduce-sliced",
-    "an all-reduce sums for every device what each then slices",
-    "sum it with a reduce-scatter, half the bytes: jax.lax.psum_scatter, or give the result "
-    "(the gradient) the sharding of what it updates",
-    "notebooks/collectives",
-)
-
-
-def sliced_sums(case: Case) -> Claims:
-    """Yield all-reduces of whose result each device only reads its own shard."""
-    for row in case.kernels:
-        exchange, program = row.kernel.collective, case.program(row)
-        if exchange is None or exchange.kind != "all-reduce" or exchange.group_size < 2:
-            continue
-        parts = results(program.sites[row.name].instruction).leaves
-        used = [_used(program, row.name, n, exchange.group_size) for n in range(len(parts))]
-        size = sum(part.bytes for part, sliced in zip(parts, used, strict=True) if sliced)
-        if size:
-            share = 0.5 * size / sum(part.bytes for part in parts)
-            first = next(part for part, sliced in zip(parts, used, strict=True) if sliced)
-            evidence = f"of {first} on {exchange.group_size} devices each reads its own part"
-            yield Claim(SCATTER, ((row, share * row.seconds),), evidence)
-
-
-def _used(program: Program, name: str, index: int, devices: int) -> bool:
-    """Return whether all that is read of an all-reduce's result is one of so many parts."""
-    if program.returned(name):
-        return False
-    uses = []
-    for reader, site in program.sites.items():
-        if reader == name or reader not in program.rows:
-            continue
-        for operand, value in enumerate(program.reads(reader)):
-            if value.name == name and value.index in (-1, index):
-                uses.append(_slices(site, operand, value, devices))
-    return bool(uses) and all(uses)
-
-
-def _slices(site: Site, operand: int, value: Value, devices: int) -> bool:
-    """Return whether a kernel only slices one of so many parts from an operand."""
-    if site.fused is None:
-        return _is_part(site.instruction, value, devices)
-    inner = site.fused
-    parameters = (p for p in inner.parameters if int(p.literal or 0) == operand)
-    return all(_sliced(inner, parameter, value, devices) for parameter in parameters)
-
-
-def _sliced(where: Computation, source: Instruction, value: Value, devices: int) -> bool:
-    users = where.users.get(source.name, [])
-    passed = VIEWS | ARITHMETIC | {"convert", "copy"}
-    return bool(users) and all(
-        _is_part(user, value, devices)
-        or (
-            user.opcode in passed
-            and user.shape.elements == value.shape.elements
-            and _sliced(where, user, value, devices)
-        )
-        for user in users
-    )
-
-
-def _is_part(instruction: Instruction, value: Value, devices: int) -> bool:
-    part = instruction.shape.elements * devices == value.shape.elements
-    return part and instruction.opcode == "dynamic-slice"

@@ -1,0 +1,394 @@
+"""What no result needs: values that nobody reads, and work on zeros."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+
+from roofline import xla
+from roofline.diagnosis.findings.causes import (
+    UNUSED,
+    ZEROS,
+    Case,
+    Cause,
+    Claim,
+    Claims,
+)
+from roofline.diagnosis.flow import Flow, Kept, counted, largest
+from roofline.diagnosis.rows import TimedRow
+from roofline.xla.collectives import CollectiveOp
+from roofline.xla.flops import windows_of
+from roofline.xla.graph import ELEMENT, Node
+from roofline.xla.hlo import FREE, PRODUCTS
+from roofline.xla.minimum import is_real, only_for
+
+MOST = 0.75
+"""Share of a kernel's work that is needed from which on it isn't looked into."""
+
+READ_IN_PART = Cause(
+    "read-in-part",
+    "values are computed that nobody reads",
+    "compute only what is read: move the slice, the index or the mask before the computation",
+    "notebooks/where-the-time-goes",
+    kind=UNUSED,
+)
+DENSE = Cause(
+    "done-densely",
+    "a product is computed for all groups, and a mask keeps the entries of one",
+    "compute only these: einsum or vmap over the shared axis, feature_group_count of a "
+    "convolution, or jax.lax.ragged_dot over rows sorted by group",
+    "notebooks/where-the-time-goes",
+    kind=UNUSED,
+)
+SORT = Cause(
+    "sort",
+    "a whole array is sorted for a part of it",
+    "jax.lax.top_k (of the negated array for the smallest), or jax.lax.approx_max_k; of random "
+    "places, jax.random.choice or randint",
+    "notebooks/where-the-time-goes",
+    kind=UNUSED,
+)
+SLICED_SUM = Cause(
+    "all-reduce-sliced",
+    "an all-reduce sums for every device what each then slices",
+    "sum it with a reduce-scatter, half the bytes: jax.lax.psum_scatter, or give the result "
+    "(the gradient) the sharding of what it updates",
+    "notebooks/collectives",
+    kind=UNUSED,
+)
+BRANCHES = Cause(
+    "both-branches",
+    "both sides of a choice are computed, and one is used",
+    "choose before computing: lax.cond outside of vmap, lax.map over the examples, or each branch "
+    "only for the examples that take it (sort them by their choice first)",
+    "notebooks/where-the-time-goes",
+    kind=UNUSED,
+)
+ONE_HOT = Cause(
+    "one-hot",
+    "a matmul with a one-hot matrix looks rows up in a table",
+    "index the table: table[indices]",
+    "notebooks/where-the-time-goes",
+    kind=ZEROS,
+)
+RAGGED = Cause(
+    "ragged",
+    "every row is multiplied for all groups, and is zero in all but its own",
+    "sort the rows by group and pad each group to one size, to multiply in a batch, or call a "
+    "grouped kernel",
+    "notebooks/where-the-time-goes",
+    kind=ZEROS,
+)
+WITH_ZEROS = Cause(
+    "zeros",
+    "work on zeros that are known before the program runs",
+    "leave the zeros out: index, slice, or batch over the blocks that aren't zero",
+    "notebooks/where-the-time-goes",
+    kind=ZEROS,
+)
+
+
+def less(row: xla.Row, kept: Kept) -> xla.Row:
+    """Return a kernel's work with only what is kept of it."""
+    return replace(
+        row,
+        flops=row.flops * kept.flops,
+        read={level: round(n * kept.read) for level, n in row.read.items()},
+        written={level: round(n * kept.written) for level, n in row.written.items()},
+    )
+
+
+def in_vain(case: Case) -> Claims:
+    """Yield kernels of whose work results need a part only: the rest is unread, or on zeros."""
+    for row in case.kernels:
+        flow = case.program(row).flow
+        nodes = [n for n in flow.kernels.get(row.name, ()) if n.op not in FREE]
+        if row.kernel.collective is not None:
+            sums = [node for node in nodes if node.op == "all-reduce"]
+            yield from _exchanged(flow, row, row.kernel.collective, sums)
+            continue
+        if row.kernel.overlaps or not nodes:
+            continue
+        kept = flow.kept(row.name, sum(row.kernel.read.values()), flow.needs.useful)
+        main = largest(nodes, functools.partial(_lost, flow))
+        if main is None or kept.least > (MOST if flow.work(main) else 0.5 * MOST):
+            continue
+        seconds = case.saved(row, less(row.kernel, kept))
+        unread = flow.whole(main).share <= flow.needs.useful(main).share * 1.01
+        claim = (_unread if unread else _on_zeros)(flow, row, main, seconds)
+        if claim is not None:
+            yield claim
+
+
+def _lost(flow: Flow, node: Node) -> float:
+    """Return the operations, or elements, of a node that no result needs; masks cost nothing."""
+    if node.dtype == "pred" or flow.known[node].values is not None:
+        return 0.0
+    return max(flow.work(node), node.size) * (1 - flow.needs.useful(node).share)
+
+
+# --- unread ---------------------------------------------------------------------------------------
+
+
+def _unread(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | None:
+    """Return the claim on a kernel of which a part is read; None of a search for the largest."""
+    need, limit = flow.needs[main], flow.needs.limit(main)
+    at = flow.line(limit) if limit is not None else ""
+    line, share = flow.line(main), counted(need.share)
+    by = f", by a {limit.op} ({at})" if limit is not None and at != line else ""
+    evidence = f"of {main.op} {main.shape} {share} is read{by}"
+    cause, known, remedy = READ_IN_PART, True, ""
+    if main.op == "sort" and main.op_name.endswith("top_k"):
+        return None  # how XLA makes it of short rows
+    if main.op == "sort":
+        cause, known, seconds = SORT, _by_rows(main, need.axes), row.seconds
+        evidence = f"{main.shape.leaves[0]} is sorted, and {share} is read{by}"
+    elif main.op in PRODUCTS and any(len(axes) > 1 for axes in need.along):
+        cause = DENSE
+        evidence = f"{main.shape} is computed, and {share} of it is used{by}"
+    elif limit is not None:
+        remedy = _sooner(need.axes, main, limit)
+    return Claim(cause, ((row, seconds),), evidence, source=at or line, remedy=remedy, known=known)
+
+
+def _by_rows(node: Node, axes: frozenset[int]) -> bool:
+    """Return whether fewer rows are sorted if fewer are read."""
+    return bool(axes) and not axes & set(node.numbers("dimensions"))
+
+
+def _sooner(axes: frozenset[int], main: Node, limit: Node) -> str:
+    """Return what to do about values that a later operation leaves out."""
+    word = {"select": "mask", "multiply": "mask", "gather": "index"}.get(limit.op, "slice")
+    if len(axes) == 1:
+        size = main.dims[min(axes)]
+        return f"{word} before computing, along the axis of {size:,}: then only that part is made"
+    return f"{word} before computing, so that only that part is made"
+
+
+def _exchanged(flow: Flow, row: TimedRow, exchange: CollectiveOp, sums: list[Node]) -> Claims:
+    """Yield a sum over devices of which each reads its own part only."""
+    devices = exchange.group_size
+    if not sums or devices < 2:
+        return
+    [node, *_] = sums
+    parts = [node] if node.shape.parts is None else [n for n in node.users if n.op == ELEMENT]
+    sliced = [part for part in parts if flow.needs[part].share <= 1.01 / devices]
+    if sliced:
+        share = sum(p.shape.bytes for p in sliced) / sum(p.shape.bytes for p in parts)
+        evidence = f"of {sliced[0].shape} on {devices} devices each reads its own part"
+        yield Claim(SLICED_SUM, ((row, 0.5 * share * row.seconds),), evidence, known=True)
+
+
+def branches(case: Case) -> Claims:
+    """Yield kernels that only serve one side of a choice made for each example.
+
+    What the dearer side takes is the cost: how many examples take it, only data know.
+    """
+    for name, program in case.programs.items():
+        flow = program.flow
+        for node in flow.graph.nodes:
+            if not _chosen_by_vmap(flow, node):
+                continue
+            sides = [_seconds_for(case, name, flow, node, side) for side in (1, 2)]
+            dearer = max(sides, key=lambda side: sum(side.values()))
+            if not dearer:
+                continue
+            rows = [case.by_name[name, kernel] for kernel in dearer]
+            parts = tuple(zip(rows, dearer.values(), strict=True))
+            evidence = (
+                f"{node.shape} is one of two values, chosen after both were computed for all "
+                "examples; what the dearer one takes is in vain for each that takes the other"
+            )
+            yield Claim(BRANCHES, parts, evidence, source=flow.line(node))
+
+
+def _chosen_by_vmap(flow: Flow, node: Node) -> bool:
+    """Return whether a select takes whole examples from two values, as `vmap` makes of `cond`."""
+    if node.op != "select" or node.size < 2 or node.ops[0].dims != node.dims:
+        return False
+    name, mask = node.op_name, flow.known[node.ops[0]]
+    examples = math.prod(node.dims[axis] for axis in mask.varies)
+    unknown = mask.nonzero.share == mask.false.share == 1
+    written = name.endswith("select_n") and "vmap(" in name and "_where" not in name
+    return written and unknown and 8 * examples <= node.size
+
+
+def _seconds_for(case: Case, program: str, flow: Flow, node: Node, side: int) -> dict[str, float]:
+    """Return the seconds of kernels that serve one operand of a node only."""
+    alone: dict[str, float] = {}
+    for each in only_for(node, side):
+        alone[each.kernel] = alone.get(each.kernel, 0.0) + max(flow.work(each), 1)
+    found = {}
+    for kernel, work in alone.items():
+        row = case.by_name.get((program, kernel))
+        if row is not None:
+            total = sum(max(flow.work(each), 1) for each in flow.kernels[kernel])
+            found[kernel] = row.seconds * min(1.0, work / total)
+    return found
+
+
+# --- zeros ----------------------------------------------------------------------------------------
+
+
+def _on_zeros(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim:
+    """Return the claim on a kernel that mostly works on zeros."""
+    space, useful = flow.known.spaces.get(main.number), flow.needs.useful(main)
+    operands = main.ops[:2] if space is not None else main.ops
+    with_zeros = [o for o in operands if flow.known[o].zeros is not None] or [main]
+    sparse = min(with_zeros, key=lambda operand: flow.known[operand].nonzero.share)
+    origin = flow.known[sparse].zeros or main
+    at = flow.line(origin) or flow.line(main)
+    apart = f" ({at})" if at != flow.line(main) else ""
+    if space is None:
+        evidence = (
+            f"{1 - useful.share:.1%} of {main.op} {main.shape} is zero, by {origin.op}{apart}"
+        )
+        remedy = _TANGENTS if _is_identity(flow, origin) else ""
+        return Claim(WITH_ZEROS, ((row, seconds),), evidence, source=at, remedy=remedy, known=True)
+    summed = math.prod(space.dims[space.result :])
+    rows = max(math.prod(sparse.dims) // max(summed, 1), 1)
+    terms = useful.elements / max(flow.needs[main].elements, 1)
+    several = "isn't zero" if round(terms) <= 1 else "aren't zero"
+    evidence = (
+        f"each of the {rows:,} rows is multiplied by {summed:,}, of which "
+        f"{_number(terms)} {several}{apart}"
+    )
+    cause, remedy = _with_zeros(flow, main, sparse, origin, terms)
+    return Claim(cause, ((row, seconds),), evidence, source=at, remedy=remedy, known=True)
+
+
+_TANGENTS = (
+    "take fewer basis vectors at a time: jax.lax.map over jax.jvp or jax.vjp, or products with the "
+    "Hessian (jax.jvp of jax.grad) where not all of it is used"
+)
+
+
+def _is_identity(flow: Flow, origin: Node) -> bool:
+    """Return whether zeros are those of an identity matrix: two counters that are compared."""
+    equal = origin.op == "compare" and origin.attribute("direction") == "EQ"
+    return equal and all(flow.known[side].values is not None for side in origin.ops[:2])
+
+
+def _number(value: float) -> str:
+    return "one" if round(value) <= 1 else f"{value:,.0f}"
+
+
+def _with_zeros(
+    flow: Flow, main: Node, sparse: Node, origin: Node, terms: float
+) -> tuple[Cause, str]:
+    """Return the cause of a product with zeros, and what to do about it."""
+    if origin.op == "compare" and origin.attribute("direction") == "EQ":
+        if _is_identity(flow, origin):
+            return WITH_ZEROS, "multiply the blocks alone: einsum or vmap over their shared axis"
+        if _only_masks(sparse):
+            more = "" if round(terms) <= 1 else f"{ONE_HOT.advice}, and add what they name"
+            return ONE_HOT, more
+        space = flow.known.spaces[main.number]
+        counted_axes = flow.known[sparse].nonzero.axes
+        side = 0 if main.ops[0] is sparse else 1
+        if not counted_axes & {axis for axis, p in space.sides[side].items() if p >= space.result}:
+            return WITH_ZEROS, "add to the places that the indices name: jax.ops.segment_sum"
+        return RAGGED, ""
+    if origin.op in ("pad", "convolution"):
+        return WITH_ZEROS, "compute with the array as it is, and place the result"
+    if origin.op == "and" or sparse.size > 2 * flow.source(sparse).size:
+        return RAGGED, ""
+    return WITH_ZEROS, ""
+
+
+DILATED = Cause(
+    "dilated",
+    "a convolution reads an input that is spread with zeros",
+    "convolve the input as it is, to stride × stride as many channels, and arrange these in space "
+    "(a sub-pixel convolution); where kernel and stride are equal, that is one matmul",
+    "notebooks/where-the-time-goes",
+    kind=ZEROS,
+)
+
+
+def dilated(case: Case) -> Claims:
+    """Yield convolutions over a spread input that stay far below the roof of their useful taps."""
+    for row in case.kernels:
+        flow = case.program(row).flow
+        for node in flow.kernels.get(row.name, ()):
+            if node.op != "convolution" or node.instruction is None or not case.slow(row):
+                continue
+            labels = node.attribute("dim_labels").partition("->")[2]
+            windows = windows_of(node.instruction, sum(label.isdigit() for label in labels))
+            # a TPU's compiler writes a batch of matmuls as a spread convolution with that stride
+            times = math.prod(w.base for w in windows if w.stride == 1)
+            if times > 1:
+                evidence = f"{node.ops[0].shape}: {times - 1} of {times} places it reads are zeros"
+                yield Claim(DILATED, ((row, row.lost),), evidence, source=flow.line(node))
+
+
+def _only_masks(node: Node, depth: int = 8) -> bool:
+    """Return whether a value is made of masks alone, as one-hot rows and sums of them are."""
+    if node.dtype == "pred" or node.op == "constant":
+        return True
+    through = node.op in ("convert", "bitcast", "reshape", "broadcast", "copy", "transpose", "add")
+    return through and depth > 0 and all(_only_masks(each, depth - 1) for each in node.ops)
+
+
+REAL = Cause(
+    "real-as-complex",
+    "a complex transform of real numbers",
+    "jnp.fft.rfft (and irfft): half of the work and of the result",
+    "notebooks/where-the-time-goes",
+    kind=ZEROS,
+)
+
+
+def real_transforms(case: Case) -> Claims:
+    """Yield complex Fourier transforms of numbers whose imaginary part is zero."""
+    for row in case.kernels:
+        flow = case.program(row).flow
+        for node in flow.kernels.get(row.name, ()):
+            kind = node.attribute("fft_type")
+            if node.op == "fft" and kind in ("FFT", "IFFT") and is_real(flow.known, node.ops[0]):
+                evidence = f"{node.ops[0].shape} has no imaginary part"
+                parts = ((row, 0.5 * row.seconds),)
+                yield Claim(REAL, parts, evidence, source=flow.line(node), known=True)
+
+
+# --- as written -----------------------------------------------------------------------------------
+
+
+def as_written(case: Case) -> Claims:
+    """Yield kernels of lines of which results need a part, where only the program as written says.
+
+    A compiler may have written the same product in a form in which that can't be seen.
+    """
+    for program in case.programs.values():
+        flow = program.intent
+        if flow is None:
+            continue
+        lines: dict[str, list[Node]] = {}
+        for node in flow.graph.nodes:
+            if flow.work(node):
+                lines.setdefault(flow.line(node), []).append(node)
+        shown = {line for line in lines if _shares(flow, lines[line])[1] <= MOST}
+        for row in case.kernels:
+            if row.source not in shown or row.kernel.collective is not None:
+                continue
+            own = program.flow
+            kept = own.kept(row.name, sum(row.kernel.read.values()), own.needs.useful)
+            nodes = lines[row.source]
+            whole, useful = _shares(flow, nodes)
+            main = largest(nodes, functools.partial(_lost, flow))
+            if kept.least <= MOST or main is None or not row.kernel.flops.matrix:
+                continue
+            seconds = case.saved(row, less(row.kernel, Kept(useful, 1.0, 1.0)))
+            claim = (_unread if whole <= useful * 1.01 else _on_zeros)(flow, row, main, seconds)
+            if claim is not None:
+                yield claim
+
+
+def _shares(flow: Flow, nodes: list[Node]) -> tuple[float, float]:
+    """Return the shares of some nodes' work that is read, and that isn't on zeros either."""
+    total = sum(map(flow.work, nodes)) or 1.0
+    return (
+        sum(flow.work(node) * flow.whole(node).share for node in nodes) / total,
+        sum(flow.work(node) * flow.needs.useful(node).share for node in nodes) / total,
+    )

@@ -1,0 +1,244 @@
+"""Types wider than the reader asked for, and types without a fast unit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import NamedTuple
+
+from roofline.diagnosis.findings.causes import WIDE, Case, Cause, Claim, Claims, whole
+from roofline.diagnosis.flow import VIEWS, Flow
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import TimedRow
+from roofline.xla.facts import bits_of
+from roofline.xla.graph import Node
+from roofline.xla.hlo import Shape
+
+FLOAT32 = Cause(
+    "float32",
+    "arrays are wider than the arguments that they come from",
+    "give what widens them their type: a Python number instead of a NumPy one, an array cast "
+    "before; and ask for float32 sums with preferred_element_type",
+    "notebooks/low-precision",
+    kind=WIDE,
+)
+FLOAT64 = Cause(
+    "float64",
+    "arrays are float64",
+    "if the digits of float32 are enough, cast the arguments before the call: arrays from "
+    "NumPy are float64 unless you say otherwise",
+    "notebooks/where-the-time-goes",
+    kind=WIDE,
+)
+NARROW = Cause(
+    "slow-type",
+    "a matmul sums integers in a type for which there is no fast path",
+    "ask for sums in int32 (preferred_element_type=jnp.int32), which also can't overflow as soon, "
+    "and narrow the result afterwards",
+    "notebooks/low-precision",
+    kind=WIDE,
+)
+
+
+def widened(case: Case) -> Claims:
+    """Yield kernels on values that a promotion has widened, by the line of the promotion."""
+    for name, program in case.programs.items():
+        asked = None if program.intent is None else _promoted(program.intent)
+        for row in case.kernels:
+            if row.program == name and row.kernel.collective is None:
+                yield from _widened(case, program.flow, row, asked)
+
+
+_Key = tuple[str, tuple[int, ...]]
+
+
+class Planted(NamedTuple):
+    """The promotions of a program as it was written, and the first one before each product.
+
+    By what they are called and their dimensions, which a compiler keeps.
+    """
+
+    casts: dict[_Key, Node]
+    products: dict[_Key, Node]
+
+
+def _key(node: Node) -> _Key:
+    return node.op_name, tuple(sorted(size for size in node.dims if size > 1))
+
+
+def _promoted(flow: Flow) -> Planted:
+    """Return the promotions in a program as written."""
+    planted = Planted({}, {})
+    for node in flow.graph.nodes:
+        cast = flow.known[node].widened
+        if cast is not None and cast is node:
+            planted.casts.setdefault(_key(cast), cast)
+        if _narrow_side(flow, node):
+            plants = [flow.known[operand].widened for operand in node.ops[:2]]
+            first = min((p for p in plants if p is not None), key=_order, default=node)
+            planted.products.setdefault(_key(node), first)
+    return planted
+
+
+def _order(node: Node) -> int:
+    return node.number
+
+
+def _widened(case: Case, flow: Flow, row: TimedRow, asked: Planted | None) -> Claims:
+    """Yield the claim on a kernel whose arrays, or products, a promotion has widened."""
+    nodes, kernel = flow.kernels.get(row.name, []), row.kernel
+    plant, source = _plant(flow, nodes), flow
+    if plant is not None and asked is None and not plant.op_name.endswith("convert_element_type"):
+        plant = None  # the compiler's own
+    if asked is not None:  # a CPU's compiler widens on its own: only what was written counts
+        plant = asked.casts.get(_key(plant)) if plant is not None else None
+        for node in nodes if plant is None else ():
+            plant = plant or asked.products.get(_key(node))
+        source = case.program(row).intent or flow
+    if plant is None or plant.size < 2**10:
+        return
+    products = [node for node in nodes if _narrow_side(flow, node)]
+    factors = {flow.source(operand).number for node in products for operand in node.ops[:2]}
+    read = _share(flow, [operand for operand, _, _ in flow.taken(row.name)], factors)
+    written = _share(flow, flow.made(row.name), set())
+    like = replace(
+        kernel,
+        matrix_types=tuple(_narrowed(flow, products, kind) for kind in kernel.matrix_types),
+        read={level: round(n * read) for level, n in kernel.read.items()},
+        written={level: round(n * written) for level, n in kernel.written.items()},
+    )
+    casts = {node.op for node in nodes} <= {"convert", "copy", "constant", *VIEWS}
+    seconds = row.seconds if casts else case.saved(row, like)
+    if seconds > 0:
+        yield _claim(source, row, plant, seconds)
+
+
+def _claim(flow: Flow, row: TimedRow, plant: Node, seconds: float) -> Claim:
+    if plant.op != "convert":
+        shapes = " · ".join(str(operand.shape) for operand in plant.ops[:2])
+        evidence = f"{shapes} is multiplied in the wider type"
+        return Claim(FLOAT32, ((row, seconds),), evidence, source=flow.line(plant), known=True)
+    narrow, wide = plant.ops[0], plant.dtype
+    cause = FLOAT64 if bits_of(wide) == 64 else FLOAT32
+    evidence = f"{narrow.shape} becomes {wide} here, and what follows stays {wide}"
+    other, remedy = _widening(flow, plant), ""
+    if other is not None and other.op == "parameter" and other.size > 1:
+        name = other.op_name or "the other side"
+        remedy = f"store {name} ({other.shape}) in {narrow.dtype}, or cast it before the call"
+    elif other is not None and flow.known[other].distinct == 1:
+        remedy = (
+            f"make the number that it meets a Python number, or cast it to {narrow.dtype}: NumPy's "
+            f"numbers and arrays have a type of their own ({wide})"
+        )
+    elif other is not None:
+        remedy = f"cast {other.shape}, which it meets, to {narrow.dtype}"
+    line = flow.line(plant)
+    return Claim(cause, ((row, seconds),), evidence, source=line, remedy=remedy, known=True)
+
+
+def _plant(flow: Flow, nodes: list[Node]) -> Node | None:
+    """Return the cast that widened most of a kernel's values."""
+    found: dict[int, float] = {}
+    for node in nodes:
+        factors = node.ops[:2] if node.number in flow.known.spaces else []
+        for each in (node, *factors):
+            cast = flow.known[each].widened
+            if cast is not None and (each.op != "convert" or each is cast):
+                found[cast.number] = found.get(cast.number, 0.0) + node.size
+    return flow.graph.nodes[max(found, key=lambda number: found[number])] if found else None
+
+
+def _narrow_side(flow: Flow, node: Node) -> str:
+    """Return the type of a product's narrower side, if it multiplies in a wider one; else empty."""
+    if node.number not in flow.known.spaces:
+        return ""
+    asked = [flow.known[operand].asked for operand in node.ops[:2]]
+    narrow = min(asked, key=bits_of)
+    own = max(bits_of(operand.dtype) for operand in node.ops[:2])
+    return narrow if 0 < bits_of(narrow) < own else ""
+
+
+def _share(flow: Flow, nodes: list[Node], factors: set[int]) -> float:
+    """Return the share of some arrays' bytes that they have in the types that were asked for.
+
+    The `factors` of a product that is to be narrow are narrow.
+    """
+    arrays = {node.number: node for node in nodes}.values()
+    own, asked = sum(node.shape.bytes for node in arrays), 0.0
+    for node in arrays:
+        narrow, wide = bits_of(flow.known[node].asked), bits_of(node.dtype)
+        if flow.source(node).number in factors:
+            narrow = min(narrow, 16)
+        asked += node.shape.bytes * (min(narrow / wide, 1.0) if narrow and wide else 1.0)
+    return asked / own if own else 1.0
+
+
+def _narrowed(flow: Flow, products: list[Node], kind: str) -> str:
+    """Return the type of a kernel's products without promotion: that of the narrower side."""
+    precision = kind.partition(" ")[2]
+    narrow = next(filter(None, (_narrow_side(flow, node) for node in products)), "")
+    return f"{narrow} {precision}".strip() or kind
+
+
+def _widening(flow: Flow, cast: Node) -> Node | None:
+    """Return the operand that a widened value meets first."""
+    left = list(cast.users)
+    for user in left:
+        if user.op in ("broadcast", "reshape", "transpose", "bitcast") and len(left) < 16:
+            left += user.users
+            continue
+        others = [o for o in user.ops if o is not cast and bits_of(o.dtype)]
+        for other in others:
+            source = other
+            while source.op in ("broadcast", "reshape", "bitcast", "copy") and source.ops:
+                source = source.ops[0]
+            return source
+    return None
+
+
+# --- float64, and sums of narrow integers ---------------------------------------------------------
+
+
+def float64(case: Case) -> Claims:
+    """Yield kernels on float64 arguments: twice the bytes, and half the rate at best.
+
+    A TPU has no such unit: each operation becomes many on float32 and integers, none of which says
+    so.
+    """
+    for name, program in case.programs.items():
+        arguments = [p for p in program.module.entry.parameters if _is_wide(p.shape)]
+        if not arguments:
+            continue
+        evidence = f"argument {arguments[0].literal} is {arguments[0].shape}"
+        for row in case.kernels:
+            if row.program != name:
+                continue
+            if case.platform == "tpu":
+                yield whole(FLOAT64, row, f"{evidence}, which a TPU has to emulate")
+            elif any(_is_wide(node.shape) for node in program.flow.kernels.get(row.name, ())):
+                yield _halved(case, program, row, evidence)
+
+
+def _halved(case: Case, program: Program, row: TimedRow, evidence: str) -> Claim:
+    kernel = row.kernel
+    like = replace(
+        kernel,
+        matrix_types=tuple(dtype.replace("f64", "f32") for dtype in kernel.matrix_types),
+        read={"hbm": kernel.read_bytes // 2},
+        written={"hbm": kernel.written_bytes // 2},
+    )
+    saved = max(case.saved(row, like), row.seconds / 2)
+    return Claim(FLOAT64, ((row, saved),), evidence)
+
+
+def _is_wide(shape: Shape) -> bool:
+    return not shape.is_scalar and any(leaf.dtype in ("f64", "c128") for leaf in shape.leaves)
+
+
+def narrow_sums(case: Case) -> Claims:
+    """Yield integer products whose sums have fewer than 32 bits, far below their roof."""
+    for row, _, part in case.products():
+        kinds = [shape.dtype for shape in (*part.operands[:2], *part.instruction.shape.leaves[:1])]
+        if case.slow(row) and all(re.fullmatch(r"[su](4|8|16)", kind) for kind in kinds):
+            evidence = f"{part.operands[0]} · {part.operands[1]} → {part.instruction.shape}"
+            yield Claim(NARROW, ((row, row.lost),), evidence)

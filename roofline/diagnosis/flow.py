@@ -1,0 +1,157 @@
+"""The dataflow of one program by its kernels: what each of them does that results need.
+
+`xla.graph` has a node a value, whatever kernel it is in; here they are put together again. A kernel
+is told by its name, and may run at several places of a program, with a node for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from roofline.xla.facts import Known, facts_of
+from roofline.xla.flops import flops_of
+from roofline.xla.graph import CARRY, ELEMENT, Graph, Node
+from roofline.xla.hlo import Module
+from roofline.xla.needs import Needs, asked, needs_of
+from roofline.xla.parts import Part
+
+VIEWS = frozenset({"bitcast", "reshape", ELEMENT, CARRY})
+"""Opcodes of nodes that are another's array under another name."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The shares of a kernel's FLOPs, and of its bytes read and written, that results need."""
+
+    flops: float
+    read: float
+    written: float
+
+    @property
+    def least(self) -> float:
+        """The smallest of them."""
+        return min(self.flops, self.written)
+
+
+class Flow:
+    """The values of a program by the kernels that compute them.
+
+    Parameters
+    ----------
+    module : Module
+        The program.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.graph = Graph(module)
+        self.known: Known = facts_of(self.graph)
+        self.needs: Needs = needs_of(self.known)
+        self._work: dict[int, float] = {}
+
+    @cached_property
+    def kernels(self) -> dict[str, list[Node]]:
+        """The nodes of each kernel, by its name."""
+        found: dict[str, list[Node]] = {}
+        for node in self.graph.nodes:
+            if node.instruction is not None and node.op != "parameter":
+                found.setdefault(node.kernel, []).append(node)
+        return found
+
+    def line(self, node: Node) -> str:
+        """Return a node's line of the reader's code, or the nearest one; empty without any."""
+        return str(self.graph.line(node) or "")
+
+    def work(self, node: Node) -> float:
+        """Return the FLOPs of a node; a transcendental function counts as ten."""
+        if node.instruction is None:
+            return 0.0
+        if node.number not in self._work:
+            flops = flops_of(self.graph.site(node))
+            amount = flops.matrix + flops.vector + flops.declared + 9 * flops.transcendentals
+            self._work[node.number] = float(amount)
+        return self._work[node.number]
+
+    def made(self, name: str) -> list[Node]:
+        """Return the values of a kernel that others read, or the program returns."""
+        results = {node.number for node in self.graph.results}
+        return [
+            node
+            for node in self.kernels.get(name, ())
+            if node.op not in ("constant", ELEMENT)
+            and (
+                not node.users
+                or node.number in results
+                or any(user.kernel != name for user in node.users)
+            )
+        ]
+
+    def taken(self, name: str) -> Iterator[tuple[Node, Node, Part]]:
+        """Yield what a kernel reads of other kernels' values: value, reader, and needed part."""
+        for node in self.kernels.get(name, ()):
+            for operand, part in asked(self.needs, node):
+                if operand.kernel != name or operand.op in ("parameter", CARRY):
+                    yield operand, node, part
+
+    def readers(self, node: Node) -> list[Node]:
+        """Return the nodes of other kernels that read a value, also under another name."""
+        found, left, seen = list[Node](), list(node.users), set[int]()
+        for user in left:
+            if user.number in seen:
+                continue
+            seen.add(user.number)
+            if user.op in VIEWS:
+                left += user.users
+            elif user.kernel != node.kernel:
+                found.append(user)
+        return found
+
+    def source(self, node: Node) -> Node:
+        """Return the value that a node is another name of."""
+        while node.op in VIEWS and node.ops:
+            node = node.ops[0]
+        return node
+
+    def kept(self, name: str, read: float, useful: Callable[[Node], Part]) -> Kept:
+        """Return how much of a kernel's work is `useful`; `read` are the bytes that it reads."""
+        nodes, made = self.kernels.get(name, []), self.made(name)
+        work = [(self.work(node), useful(node).share) for node in nodes]
+        total = sum(amount for amount, _ in work)
+        size = sum(node.shape.bytes for node in made)
+        written = sum(node.shape.bytes * useful(node).share for node in made)
+        places = max(self.graph.places[name], 1)
+        reads: dict[int, tuple[Node, Part]] = {}
+        for operand, _, part in self.taken(name):
+            before = reads.get(operand.number)
+            reads[operand.number] = operand, part if before is None else before[1] | part
+        taken = sum(operand.shape.bytes * part.share for operand, part in reads.values())
+        return Kept(
+            sum(amount * share for amount, share in work) / total if total else 1.0,
+            min(1.0, taken / (read * places)) if read else 1.0,
+            written / size if size else 1.0,
+        )
+
+    def whole(self, node: Node) -> Part:
+        """Return the needed part of a node's work, whether it is on zeros or not."""
+        space = self.known.spaces.get(node.number)
+        return self.needs[node] if space is None else space.of_result(self.needs[node], 0)
+
+
+def counted(share: float) -> str:
+    """Return a share as people say it: "1 in 512", "98.4%".
+
+    Examples
+    --------
+    >>> counted(1 / 512), counted(0.0049), counted(0.6)
+    ('1 in 512', '1 in 204', '60%')
+    """
+    if 0 < share < 0.3:
+        return f"1 in {round(1 / share):,}"
+    return f"{share:.0%}" if not 0.99 < share < 1 else f"{share:.1%}"
+
+
+def largest(nodes: list[Node], cost: Callable[[Node], float]) -> Node | None:
+    """Return the node with the largest cost, if any costs something."""
+    best = max(nodes, key=cost, default=None)
+    return best if best is not None and cost(best) > 0 else None

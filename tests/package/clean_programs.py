@@ -1,0 +1,247 @@
+"""Programs of all kinds that have nothing in vain: none of their work is named as such."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from compiled_programs import spec
+from jax import lax
+
+
+def chained(x: Any, layers: Any) -> Any:
+    for w in layers:
+        x = jax.nn.relu(x @ w)
+    return x
+
+
+def normed(x: Any, scale: Any, shift: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
+
+
+def trained(layers: Any, moments: Any, x: Any, y: Any) -> Any:
+    def loss(layers: Any) -> Any:
+        # stored as [out, in]: the order in which a TPU's compiler writes its gradient
+        hidden = jax.nn.relu(x @ layers[0].T)
+        return ((hidden @ layers[1] - y).astype(jnp.float32) ** 2).mean()
+
+    value, by_layer = jax.value_and_grad(loss)(layers)
+    moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, by_layer)
+    return jax.tree.map(lambda w, m: w - 0.01 * m, layers, moments), moments, value
+
+
+def gated(x: Any, w: Any) -> Any:
+    """A norm's sum of squares, and a gate's exponential, between matmuls: no attention."""
+    scale = lax.rsqrt((x.astype(jnp.float32) ** 2).mean(-1, keepdims=True) + 1e-6)
+    read = x * scale.astype(x.dtype)
+    return x + (jax.nn.silu(read @ w["gate"]) * (read @ w["up"])) @ w["down"]
+
+
+def unrolled_step(layers: Any, x: Any) -> Any:
+    def loss(layers: Any) -> Any:
+        y = x
+        for w in layers:
+            y = jax.checkpoint(gated)(y, w)
+        return y.astype(jnp.float32).mean()
+
+    value, by_layer = jax.value_and_grad(loss)(layers)
+    return jax.tree.map(lambda w, g: w - (1e-3 * g).astype(w.dtype), layers, by_layer), value
+
+
+def adam(w: Any, m: Any, v: Any, g: Any) -> Any:
+    m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+    return w - 1e-3 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+
+def decoded(k: Any, v: Any, q: Any, new: Any, at: Any) -> Any:
+    k, v = (lax.dynamic_update_slice(cache, new, (0, 0, at, 0)) for cache in (k, v))
+    p = jax.nn.softmax(jnp.einsum("bhgd,bhtd->bhgt", q, k).astype(jnp.float32))
+    return jnp.einsum("bhgt,bhtd->bhgd", p.astype(v.dtype), v), k, v
+
+
+def recurrent(x: Any, w: Any, valid: Any) -> Any:
+    def step(h: Any, now: Any) -> Any:
+        return jnp.where(now[1][:, None], jnp.tanh(h @ w + now[0]), h), None
+
+    return lax.scan(step, jnp.zeros_like(x[0]), (x, valid))[0]
+
+
+def flash(q: Any, k: Any, v: Any) -> Any:
+    from jax.experimental.pallas.ops.tpu import flash_attention as kernels
+
+    sizes = kernels.BlockSizes(block_q=1024, block_k_major=1024, block_k=512, block_b=1)
+    return kernels.flash_attention(q, k, v, block_sizes=sizes)
+
+
+def loss(x: Any, w: Any, y: Any) -> Any:
+    logits = (x @ w).astype(jnp.float32)
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], -1))
+
+
+def convolved(x: Any, w: Any) -> Any:
+    layout = "NHWC", "HWIO", "NHWC"
+    return jax.nn.relu(lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout))
+
+
+def rotated(x: Any, cos: Any, sin: Any) -> Any:
+    a, b = jnp.split(x, 2, -1)
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+
+
+def grouped(q: Any, k: Any, v: Any) -> Any:
+    p = jax.nn.softmax(jnp.einsum("bgqe,bsge->bgqs", q, k).astype(jnp.float32))
+    return jnp.einsum("bgqs,bsge->bgqe", p.astype(v.dtype), v)
+
+
+def clustered(x: Any, centres: Any) -> Any:
+    apart = (x**2).sum(1)[:, None] + (centres**2).sum(1) - 2 * x @ centres.T
+    near, many = jnp.argmin(apart, 1), centres.shape[0]
+    sums = jax.ops.segment_sum(x, near, many)
+    return sums / jnp.maximum(jax.ops.segment_sum(jnp.ones(len(x)), near, many), 1)[:, None]
+
+
+def mixed_adam(p: Any, m: Any, v: Any, g: Any) -> Any:
+    p, m, v = adam(p.astype(jnp.float32), m, v, g.astype(jnp.float32))
+    return p.astype(g.dtype), m, v
+
+
+def heated(u: Any) -> Any:
+    def step(_: Any, u: Any) -> Any:
+        near = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+        return u.at[1:-1, 1:-1].set(0.25 * near)
+
+    return lax.fori_loop(0, 20, step, u)
+
+
+def stacked_states(x: Any, w: Any) -> Any:
+    return lax.scan(lambda h, a: (jnp.tanh(h @ w + a),) * 2, jnp.zeros_like(x[0]), x)[1]
+
+
+def clipped(gradients: Any) -> Any:
+    size = jnp.sqrt(sum((g**2).sum() for g in gradients))
+    return jax.tree.map(lambda g: g * jnp.minimum(1.0, 1.0 / size), gradients)
+
+
+def grouped_norm(x: Any) -> Any:
+    g = x.reshape(*x.shape[:3], 8, -1)
+    centred = g - g.mean((1, 2, 4), keepdims=True)
+    return (centred * lax.rsqrt(g.var((1, 2, 4), keepdims=True) + 1e-5)).reshape(x.shape)
+
+
+def until_length(x: Any, lengths: Any) -> Any:
+    mask = jnp.arange(x.shape[1])[None, :, None] < lengths[:, None, None]
+    return jnp.where(mask, jnp.tanh(x), 0).sum(1)
+
+
+def prefixes(a: Any, b: Any) -> Any:
+    return lax.associative_scan(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), (a, b))
+
+
+def logistic(w: Any, x: Any, y: Any) -> Any:
+    return jax.grad(lambda w: jnp.mean(jnp.logaddexp(0.0, -y * (x @ w))))(w)
+
+
+def pooled(x: Any) -> Any:
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+WIDE = functools.partial(spec, dtype=jnp.float32)
+INTS = functools.partial(spec, dtype=jnp.int32)
+GATED = [{"gate": spec(1024, 4096), "up": spec(1024, 4096), "down": spec(4096, 1024)}] * 2
+CACHE = spec(16, 8, 2048, 128)
+CLEAN: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+    "matmuls": (chained, (spec(4096, 4096), [spec(4096, 4096)] * 4), {}),
+    "layernorm": (normed, (WIDE(8192, 1024), WIDE(1024), WIDE(1024)), {}),
+    "training": (
+        trained,
+        ([spec(8192, 2048), spec(8192, 2048)],) * 2 + (spec(8192, 2048),) * 2,
+        {"donate_argnums": (0, 1)},
+    ),
+    "unrolled step": (unrolled_step, (GATED, spec(2048, 1024)), {"donate_argnums": 0}),
+    "optimiser": (adam, (WIDE(4096, 4096),) * 4, {"donate_argnums": (0, 1, 2)}),
+    "decode": (
+        decoded,
+        (CACHE, CACHE, spec(16, 8, 4, 128), spec(16, 8, 1, 128), spec(dtype=jnp.int32)),
+        {"donate_argnums": (0, 1)},
+    ),
+    "recurrent": (
+        recurrent,
+        (WIDE(8, 4096, 2048), WIDE(2048, 2048), spec(8, 4096, dtype=jnp.bool_)),
+        {},
+    ),
+    "norm and matmul": (lambda x, w: normed(x, 1, 0) @ w, (spec(8192, 2048), spec(2048, 2048)), {}),
+    "Pallas attention": (flash, (spec(4, 8, 4096, 128),) * 3, {}),
+    "softmax": (jax.nn.softmax, (WIDE(4096, 1024),), {}),
+    "MLP": (
+        lambda x, up, down: jax.nn.gelu(x @ up) @ down,
+        (spec(2048, 512), spec(512, 2048), spec(2048, 512)),
+        {},
+    ),
+    "convolution": (convolved, (WIDE(8, 32, 32, 64), WIDE(3, 3, 64, 64)), {}),
+    "its gradient": (
+        lambda x, w: jax.grad(lambda w: (convolved(x, w) ** 2).sum())(w),
+        (WIDE(8, 32, 32, 64), WIDE(3, 3, 64, 64)),
+        {},
+    ),
+    "batched": (jnp.matmul, (WIDE(32, 256, 256), WIDE(32, 256, 256)), {}),
+    "sort": (jnp.sort, (WIDE(256, 4096),), {}),
+    "top-k": (lambda x: lax.top_k(x, 8), (WIDE(512, 4096),), {}),
+    "rows of a table": (lambda t, i: t[i] * 2, (WIDE(32768, 512), INTS(4096)), {}),
+    "bags of rows": (lambda t, i: t[i].sum(1), (WIDE(32768, 256), INTS(512, 16)), {}),
+    "transform": (lambda x: jnp.abs(jnp.fft.fft(x)), (spec(256, 4096, dtype=jnp.complex64),), {}),
+    "real transform": (lambda x: jnp.abs(jnp.fft.rfft(x)), (WIDE(256, 4096),), {}),
+    "loss": (loss, (spec(1024, 512), spec(512, 4096), INTS(1024)), {}),
+    "gradient of a loss": (
+        jax.grad(loss, argnums=(0, 1)),
+        (spec(1024, 512), spec(512, 4096), INTS(1024)),
+        {},
+    ),
+    "rotary": (rotated, (WIDE(8, 1024, 8, 64), WIDE(1024, 1, 32), WIDE(1024, 1, 32)), {}),
+    "grouped queries": (
+        grouped,
+        (spec(16, 8, 4, 128), spec(16, 1024, 8, 128), spec(16, 1024, 8, 128)),
+        {},
+    ),
+    "factorisation": (jnp.linalg.cholesky, (WIDE(512, 512),), {}),
+    "distances": (
+        lambda x, c: (x**2).sum(1)[:, None] + (c**2).sum(1) - 2 * x @ c.T,
+        (WIDE(4096, 64), WIDE(1024, 64)),
+        {},
+    ),
+    "clusters": (clustered, (WIDE(16384, 64), WIDE(64, 64)), {}),
+    "by example": (
+        jax.vmap(lambda x, a, b: jnp.tanh(x @ a) @ b, in_axes=(0, None, None)),
+        (WIDE(512, 64, 64), WIDE(64, 64), WIDE(64, 64)),
+        {},
+    ),
+    "mixed optimiser": (
+        mixed_adam,
+        (spec(2048, 2048), WIDE(2048, 2048), WIDE(2048, 2048), spec(2048, 2048)),
+        {"donate_argnums": (0, 1, 2)},
+    ),
+    "Newton": (
+        lambda x: lax.fori_loop(0, 10, lambda _, y: 0.5 * (y + x / y), x),
+        (WIDE(1024, 1024),),
+        {},
+    ),
+    "pool": (pooled, (WIDE(16, 64, 64, 64),), {}),
+    "group norm": (grouped_norm, (WIDE(8, 32, 32, 128),), {}),
+    "int8": (
+        lambda a, b: lax.dot(a, b, preferred_element_type=jnp.int32),
+        (spec(1024, 1024, dtype=jnp.int8),) * 2,
+        {},
+    ),
+    "logistic regression": (logistic, (WIDE(512), WIDE(8192, 512), WIDE(8192)), {}),
+    "heat": (heated, (WIDE(1024, 1024),), {"donate_argnums": 0}),
+    "Gram": (lambda x: x.T @ x, (WIDE(4096, 512),), {}),
+    "prefixes": (prefixes, (WIDE(1024, 512), WIDE(1024, 512)), {}),
+    "gated": (gated, (spec(2048, 1024), GATED[0]), {}),
+    "states": (stacked_states, (WIDE(32, 256, 512), WIDE(512, 512)), {}),
+    "moments": (lambda x: (x.mean(0), x.var(0)), (WIDE(8192, 512),), {}),
+    "clipped": (clipped, ([WIDE(1024, 1024)] * 3,), {}),
+    "histogram": (lambda i: jnp.zeros(64).at[i].add(1.0), (INTS(65536),), {}),
+    "lengths": (until_length, (WIDE(32, 512, 256), INTS(32)), {}),
+}
+"""Programs that already do what is advised, as function, arguments and options of `jax.jit`."""

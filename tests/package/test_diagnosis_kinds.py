@@ -1,0 +1,548 @@
+"""Work that nobody needs is named, ranked by seconds that follow from counts, and else nothing is.
+
+This machine's compiler makes the programs, which are read and not timed: rows take what their roofs
+say, or the seconds that a test gives them.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import planted_causes as planted
+import pytest
+from clean_programs import CLEAN
+from jax import lax
+from test_diagnosis_causes import compiled, named, spec, timed
+from test_diagnosis_findings import H200
+
+import roofline
+import roofline_helpers as rh
+from roofline import xla
+from roofline.diagnosis.findings import Case, Finding, findings
+from roofline.diagnosis.findings.causes import (
+    AGAIN,
+    KEPT,
+    MOVED,
+    REPEATED,
+    SMALL,
+    UNUSED,
+    WIDE,
+    ZEROS,
+)
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import BETWEEN, GAP, HOST, TimedRow, waterfall
+from roofline.xla import can_compile
+from roofline.xla.display import first_change
+
+BF16 = jnp.bfloat16
+
+# --- the seconds by which causes are ordered ------------------------------------------------------
+
+
+def one_kernel(**work: Any) -> Case:
+    row = TimedRow("k", seconds=100e-6, busy=100e-6, launches=1.0, kernel=xla.Row("k", **work))
+    row = H200.under_roofs(row, row.kernel)
+    return Case((row,), {}, H200, "gpu", 100e-6)
+
+
+def test_a_kernel_saves_the_share_by_which_its_roof_shrinks() -> None:
+    case = one_kernel(read={"hbm": 300 * 2**20}, written={"hbm": 100 * 2**20})
+    row = case.rows[0]
+    fewer = replace(row.kernel, read={"hbm": 0})  # a quarter of the bytes, so of the roof
+    more = replace(row.kernel, read={"hbm": 700 * 2**20})
+    assert case.saved(row, fewer) == pytest.approx(75e-6, rel=1e-3)
+    assert case.saved(row, more) == 0
+    assert case.without_bytes(row, read=200 * 2**20) == pytest.approx(50e-6, rel=1e-3)
+    assert case.without_bytes(row, written=400 * 2**20) == pytest.approx(25e-6, rel=1e-3)
+    busy = one_kernel(flops=xla.Flops(matrix=10**11), read={"hbm": 2**20}, matrix_types=("bf16",))
+    assert busy.without_bytes(busy.rows[0], read=2**20) == 0  # its arithmetic bounds it
+    third = replace(busy.rows[0].kernel, flops=xla.Flops(matrix=10**11 / 3))
+    assert busy.saved(busy.rows[0], third) == pytest.approx(100e-6 * 2 / 3, rel=1e-3)
+
+
+# --- the nine kinds, each on programs of its own --------------------------------------------------
+
+
+def by_weights(product: Callable[..., Any]) -> Callable[..., Any]:
+    def f(w: Any, *others: Any) -> Any:
+        return jax.grad(lambda w: (product(w, *others).astype(jnp.float32) ** 2).sum())(w)
+
+    return f
+
+
+def depthwise(w: Any, x: Any) -> Any:
+    layout = ("NWC", "WIO", "NWC")
+    return lax.conv_general_dilated(
+        x, w, (1,), "SAME", dimension_numbers=layout, feature_group_count=x.shape[-1]
+    )
+
+
+def last_logits(h: Any, w: Any) -> Any:
+    logits = jnp.einsum("btd,dv->btv", jnp.tanh(h), w)
+    return jax.nn.softmax(logits, -1)[:, -1]
+
+
+def heavy_or_nothing(chosen: Any, x: Any) -> Any:
+    return jax.vmap(lambda c, x: lax.cond(c, lambda x: jnp.tanh(x @ x) @ x, lambda x: x, x))(
+        chosen, x
+    )
+
+
+def by_all_experts(x: Any, w: Any, chosen: Any) -> Any:
+    y = jnp.einsum("td,edf->etf", x, w)
+    return jnp.einsum("etf,te->tf", y, jax.nn.one_hot(chosen, 8))
+
+
+def experts(x: Any, w: Any, chosen: Any) -> Any:
+    spread = jnp.einsum("td,te->etd", x, jax.nn.one_hot(chosen, 16))
+    return jnp.einsum("etd,edf->tf", spread, w)
+
+
+def hessian(c: Any) -> Any:
+    def energy(v: Any) -> Any:
+        square = v.reshape(16, 16)
+        return jnp.sum(jnp.tanh(square @ square))
+
+    return jnp.diagonal(jax.hessian(energy)(c))
+
+
+def of_a_slice(w: Any, x: Any) -> Any:
+    return jax.grad(lambda w: ((x @ w)[:64] ** 2).sum())(w)
+
+
+def two_rows(i: Any, table: Any) -> Any:
+    return (jax.nn.one_hot(i[:, 0], 4096) + jax.nn.one_hot(i[:, 1], 4096)) @ table
+
+
+def rewritten(cache: Any, new: Any, at: Any) -> Any:
+    here = (jnp.arange(cache.shape[1])[None] == at[:, None])[..., None]
+    return jnp.where(here, new[:, None], cache)
+
+
+def shifted(cache: Any, new: Any, q: Any) -> Any:
+    cache = jnp.concatenate([cache[:, 1:], new[:, None]], 1)
+    return cache, jnp.einsum("bd,btd->bt", q, cache)
+
+
+def restacked(cache: Any, new: Any) -> Any:
+    return jnp.stack([cache[layer].at[:, 3].set(new) for layer in range(cache.shape[0])])
+
+
+def updated(table: Any, i: Any, g: Any) -> Any:
+    return table - 0.1 * jnp.zeros_like(table).at[i].add(g)
+
+
+def carried(c: Any) -> Any:
+    def step(c: Any, i: Any) -> Any:
+        n = c.at[i].add(1.0)
+        return n, (c * n).sum()
+
+    return lax.scan(step, c, jnp.arange(20))
+
+
+def swapped(a: Any, b: Any) -> Any:
+    def step(c: Any) -> Any:
+        return c[0] + 1, c[2], c[1].at[c[0]].set(c[2][c[0]])
+
+    return lax.while_loop(lambda c: c[0] < 50, step, (0, a, b))
+
+
+def lengthened(x: Any) -> Any:
+    kept, total = x[0], 0.0
+    for n in range(1, 60):
+        kept = jnp.concatenate([kept, jnp.tanh(x[n] + kept.mean(0))])
+        total += (kept * kept).sum()
+    return kept, total
+
+
+def dropped(key: Any, x: Any) -> Any:
+    keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.9, x.shape)
+    return jnp.where(keep, x / 0.9, 0)
+
+
+def attended(q: Any, k: Any, v: Any, times: int = 4) -> Any:
+    k, v = (jnp.repeat(heads, times, axis=2) for heads in (k, v))
+    p = jax.nn.softmax(jnp.einsum("bhd,bthd->bht", q, k))
+    return jnp.einsum("bht,bthd->bhd", p, v)
+
+
+def residual(x: Any, ys: Any, z: Any) -> Any:
+    def total(x: Any) -> Any:
+        return lax.scan(lambda c, y: (c + x * jnp.sin(y + z), None), jnp.zeros_like(z), ys)[0].sum()
+
+    return jax.grad(total)(x)
+
+
+def widened(x: Any, w: Any) -> Any:
+    x = x * np.sqrt(np.float32(2))
+    for _ in range(2):
+        x = jnp.tanh(x) + 0.5 * x
+        x = lax.optimization_barrier(x)
+    return (x @ w).astype(BF16)
+
+
+def ints(*shape: int) -> jax.ShapeDtypeStruct:
+    return spec(*shape, dtype=jnp.int32)
+
+
+def narrow(*shape: int) -> jax.ShapeDtypeStruct:
+    return spec(*shape, dtype=BF16)
+
+
+# function, arguments, kind, cause, least share of the call, what its sentence has, its line
+Kind = tuple[Callable[..., Any], tuple[Any, ...], str, str, float, str, str]
+NAMED: dict[str, Kind] = {
+    "the last of many tokens": (
+        last_logits,
+        (spec(4, 256, 256), spec(256, 4096)),
+        *(UNUSED, "read-in-part", 0.9, "1 in 256 is read", "softmax(logits, -1)[:, -1]"),
+    ),
+    "some columns": (
+        lambda x, w: (x @ w)[:, :16],
+        (spec(1024, 512), spec(512, 2048)),
+        *(UNUSED, "read-in-part", 0.9, "1 in 128 is read", "(x @ w)[:, :16]"),
+    ),
+    "the trace of a product": (
+        lambda a, b: jnp.trace(a @ b),
+        (spec(1024, 512), spec(512, 1024)),
+        *(UNUSED, "done-densely", 0.7, "1 in 1,024 of it is used", "jnp.trace(a @ b)"),
+    ),
+    "the gradient of a depthwise convolution": (
+        by_weights(depthwise),
+        (spec(5, 1, 256), spec(8, 256, 256)),
+        *(UNUSED, "done-densely", 0.8, "1 in 256 of it is used", ")"),
+    ),
+    "all experts": (
+        by_all_experts,
+        (spec(512, 256), spec(8, 256, 256), ints(512)),
+        *(UNUSED, "done-densely", 0.7, "1 in 8 of it is used", "etf,te->tf"),
+    ),
+    "a sort for a part": (
+        lambda x: jnp.sort(x, -1)[:, :4],
+        (spec(256, 8192),),
+        *(UNUSED, "sort", 0.9, "1 in 2,048 is read", "jnp.sort"),
+    ),
+    "a branch or nothing": (
+        heavy_or_nothing,
+        (spec(64, dtype=jnp.bool_), spec(64, 128, 128)),
+        *(UNUSED, "both-branches", 0.7, "is one of two values", "lax.cond"),
+    ),
+    "one-hot rows": (
+        lambda i, t: jax.nn.one_hot(i, 4096) @ t,
+        (ints(512), spec(4096, 256)),
+        *(
+            ZEROS,
+            "one-hot",
+            0.9,
+            "multiplied by 4,096, of which one isn't zero",
+            "one_hot(i, 4096)",
+        ),
+    ),
+    "two of them": (
+        two_rows,
+        (ints(512, 2), spec(4096, 256)),
+        *(ZEROS, "one-hot", 0.8, "of which 2 aren't zero", "one_hot(i[:, 0], 4096)"),
+    ),
+    "a Kronecker product": (
+        lambda a, x: jnp.kron(a, jnp.eye(32)) @ x,
+        (spec(32, 32), spec(1024, 64)),
+        *(ZEROS, "zeros", 0.6, "multiplied by 1,024, of which 32 aren't zero", "jnp.kron"),
+    ),
+    "a triangle": (
+        lambda x: jnp.tril(jnp.ones((1024, 1024))) @ x,
+        (spec(1024, 256),),
+        *(ZEROS, "zeros", 0.4, "of which 512 aren't zero", "jnp.tril"),
+    ),
+    "padding": (
+        lambda x, w: jnp.pad(x, ((0, 768), (0, 0))) @ w,
+        (spec(256, 512), spec(512, 512)),
+        *(ZEROS, "zeros", 0.6, "of which 128 aren't zero", "jnp.pad"),
+    ),
+    "the gradient of a slice": (
+        of_a_slice,
+        (spec(512, 512), spec(2048, 512)),
+        *(ZEROS, "zeros", 0.8, "multiplied by 2,048, of which 64 aren't zero", "(x @ w)[:64]"),
+    ),
+    "a Hessian's basis": (
+        hessian,
+        (spec(256),),
+        *(ZEROS, "zeros", 0.6, "93.8% of", "jax.hessian(energy)"),
+    ),
+    "a real transform": (
+        lambda x: jnp.fft.fft(x.astype(jnp.complex64)).real,
+        (spec(256, 4096),),
+        *(ZEROS, "real-as-complex", 0.2, "has no imaginary part", "jnp.fft.fft"),
+    ),
+    "the gradient of a ragged matmul by its weights": (
+        by_weights(lambda w, x, sizes: lax.ragged_dot(x, w, sizes)),
+        (narrow(16, 256, 512), narrow(1024, 256), ints(16)),
+        *(ZEROS, "ragged", 0.8, "multiplied by 4,096, of which 256 aren't zero", "lax.ragged_dot"),
+    ),
+    "experts by a one-hot product": (
+        experts,
+        (spec(512, 256), spec(16, 256, 256), ints(512)),
+        *(ZEROS, "ragged", 0.8, "multiplied by 4,096, of which 256", "one_hot(chosen, 16)"),
+    ),
+    "a cache by a mask": (
+        rewritten,
+        (spec(16, 1024, 256), spec(16, 256), ints(16)),
+        *(MOVED, "rewritten", 0.9, "written anew to change a part", "jnp.where(here"),
+    ),
+    "a cache that moves on": (
+        shifted,
+        (spec(16, 1024, 256), spec(16, 256), spec(16, 256)),
+        *(MOVED, "joined", 0.5, "copies of argument 0", "jnp.concatenate"),
+    ),
+    "a cache put together": (
+        restacked,
+        (spec(8, 64, 512, 64), spec(64, 64)),
+        *(MOVED, "joined", 0.9, "copies of argument 0", "jnp.stack"),
+    ),
+    "a table's dense gradient": (
+        updated,
+        (spec(65536, 256), ints(256), spec(256, 256)),
+        *(MOVED, "rewritten", 0.5, "written anew to change a part", "return table - 0.1"),
+    ),
+    "a carry of scan": (
+        carried,
+        (spec(4_000_000),),
+        *(MOVED, "carry-copy", 0.3, "20 copies of f32[4000000], 16 MB each", "c.at[i].add"),
+    ),
+    "a carry of while": (
+        swapped,
+        (spec(2048, 2048), spec(2048, 2048)),
+        *(MOVED, "carry-copy", 0.9, "50 copies of f32[2048,2048]", ""),
+    ),
+    "an array that grows": (
+        lengthened,
+        (spec(60, 8, 512),),
+        *(MOVED, "growing", 0.4, "concatenate of ", "jnp.concatenate"),
+    ),
+    "repeated keys and values": (
+        attended,
+        (spec(8, 32, 128), spec(8, 1024, 8, 128), spec(8, 1024, 8, 128)),
+        *(REPEATED, "repeated", 0.7, "holds everything 4 times", "jnp.repeat"),
+    ),
+    "random numbers": (
+        dropped,
+        (spec(2, dtype=jnp.uint32), spec(2048, 2048)),
+        *(AGAIN, "random", 0.8, "draw them", "jax.random.bernoulli"),
+    ),
+    "a number of NumPy's": (
+        widened,
+        (narrow(4096, 1024), narrow(1024, 16)),
+        *(WIDE, "float32", 0.2, "bf16[4096,1024] becomes f32 here", "np.sqrt(np.float32(2))"),
+    ),
+    "what a backward pass keeps": (
+        residual,
+        (spec(), spec(20), spec(1000, 1000)),
+        *(KEPT, "residuals", 0.2, "is filled by one loop and read by another", "jnp.sin(y + z)"),
+    ),
+    "one product a turn": (
+        lambda x, w: lax.map(lambda row: row @ w, x),
+        (spec(256, 16, 512), spec(512, 512)),
+        *(SMALL, "turn-by-turn", 0.2, "in each of 256 turns", "lax.map"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_is_in_vain_is_named_with_its_kind_its_share_and_its_line(name: str) -> None:
+    fn, args, kind, cause, share, evidence, line = NAMED[name]
+    case = compiled(fn, *args)
+    found = [finding for finding in findings(case) if finding.named]
+    first = next(finding for finding in found if finding.cause == cause)
+    assert found.index(first) < 2
+    assert first.kind == kind
+    assert first.seconds >= share * case.wall
+    assert evidence in first.evidence
+    file, _, number = first.source.rpartition(":")
+    assert file.endswith("test_diagnosis_kinds.py")
+    assert line in Path(__file__).read_text("utf-8").splitlines()[int(number) - 1]
+
+
+@pytest.mark.parametrize("name", ["one-hot rows", "some columns", "a cache by a mask", "padding"])
+def test_no_second_is_claimed_twice_and_no_line_has_two_findings(name: str) -> None:
+    fn, args, *_ = NAMED[name]
+    case = compiled(fn, *args)
+    found = findings(case)
+    assert sum(f.seconds for f in found if f.named) <= case.wall * (1 + 1e-9)
+    lines = [f.source for f in found if f.kind and f.source]
+    assert len(lines) == len({*lines})
+
+
+REPAIRED: dict[str, Callable[..., Any]] = {
+    "some columns": lambda x, w: x @ w[:, :16],
+    "padding": lambda x, w: jnp.pad(x @ w, ((0, 768), (0, 0))),
+}
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_what_is_left_is_what_the_repair_takes(name: str) -> None:
+    """The kernels of both, by the same model."""
+    fn, args, *_ = NAMED[name]
+    before, after = compiled(fn, *args), compiled(REPAIRED[name], *args)
+    first = findings(before)[0]
+    assert first.known
+    assert before.wall - first.seconds == pytest.approx(after.wall, rel=0.35)
+
+
+def test_another_algorithm_has_no_gain() -> None:
+    for name in ("a sort for a part", "random numbers", "a branch or nothing"):
+        fn, args, *_ = NAMED[name]
+        assert not findings(compiled(fn, *args))[0].known
+
+
+def test_the_remedy_fits_the_program() -> None:
+    """Nothing is donated twice, and one jit isn't put into one jit."""
+    append, args = planted.kept_cache()
+    assert not named(compiled(append, *args, donate_argnums=0))
+    chain = compiled(lambda x: jnp.tanh(jnp.cumsum(x, axis=0)) * 2, spec(512, 512))
+    assert not any("one jit" in finding.advice for finding in findings(chain))
+
+
+def test_the_headline_says_what_is_in_vain_and_not_that_narrower_types_help() -> None:
+    fn, args, *_ = NAMED["one-hot rows"]
+    case = compiled(fn, *args)
+    said = " ".join(first_change(findings(case), case.wall))
+    assert "Each of the 512 rows is multiplied by 4,096, of which one isn't zero." in said
+    assert "table[indices]" in said
+    assert re.search(r"Without it .*s are left of", said)
+    assert "narrower" not in said
+    clean, shapes, _ = CLEAN["matmuls"]
+    assert not first_change(findings(compiled(clean, *shapes)), 1.0)
+
+
+# --- what needs a clock, or another device --------------------------------------------------------
+
+
+def test_what_only_slowness_shows() -> None:
+    """Convolutions over zeros, sums in int8, a transposed read: at twenty times their roof."""
+
+    def spread(x: Any, w: Any) -> Any:
+        return lax.conv_transpose(x, w, (4, 4), "SAME")
+
+    def turned(x: Any) -> Any:
+        return jnp.tanh(jnp.transpose(x.reshape(64, 64, 256), (2, 1, 0)).reshape(1024, 1024))
+
+    def segments(x: Any, where: Any) -> Any:
+        return jax.ops.segment_sum(x, where, 256)
+
+    narrow = spec(256, 256, dtype=jnp.int8)
+    for cause, fn, args in (
+        ("dilated", spread, (spec(2, 16, 16, 32), spec(4, 4, 32, 32))),
+        ("slow-type", jnp.matmul, (narrow, narrow)),
+        ("reordered", turned, (spec(1024, 1024),)),
+        ("collisions", segments, (spec(2**16), spec(2**16, dtype=jnp.int32))),
+    ):
+        case = compiled(fn, *args)
+        assert cause not in named(timed(case))
+        found = findings(timed(case, times=20))[0]
+        assert found.cause == cause
+    sums = compiled(lambda a, b: lax.dot(a, b, preferred_element_type=jnp.int32), narrow, narrow)
+    assert "slow-type" not in named(timed(sums, times=20))
+
+
+BLOCKED = """HloModule m
+ENTRY %e (q: bf16[4096,1024]) -> bf16[4096,1024] {
+  %q = bf16[4096,1024]{1,0} parameter(0)
+  ROOT %k = bf16[4096,1024]{1,0} custom-call(%q), custom_call_target="tpu_custom_call"
+}
+"""
+
+
+def test_blocks_that_are_read_again_are_named() -> None:
+    program = Program(BLOCKED, "tpu")
+    held = 2 * 4096 * 1024 * 2
+    for moved, wasteful in ((1.5 * held, False), (9 * held, True)):
+        kernel = replace(
+            program.rows["k"], read={"hbm": round(moved)}, written={}, flops=xla.Flops()
+        )
+        seconds = moved / 1e12
+        row = TimedRow("k", seconds=seconds, busy=seconds, launches=1.0, program="m", kernel=kernel)
+        ceilings = replace(H200, chip=rh.chip("v6e"))
+        row = ceilings.under_roofs(row, kernel)
+        found = named(Case((row,), {"m": program}, ceilings, "tpu", seconds))
+        assert ("small-blocks" in found) == wasteful
+        if wasteful:
+            assert found["small-blocks"].seconds == pytest.approx(seconds * 8 / 9, rel=0.01)
+            assert "moves 151.0 MB a launch" in found["small-blocks"].evidence
+
+
+def test_a_donation_in_vain_is_a_finding_and_its_copy_no_row() -> None:
+    why = roofline.explain(
+        lambda s: s.astype(BF16),
+        jnp.ones((512, 512)),
+        donate_argnums=0,
+        seconds=0.1,
+        progress=False,
+    )
+    assert not any("copy" in row.name for row in why.rows)
+    ahead = compiled(lambda s: s.astype(BF16), spec(512, 512))
+    text = "argument 0, float32[512,512]: no result that is left has its shape and type"
+    evidence = [f.evidence for f in why.findings if f.cause == "donation-unused"]
+    assert evidence == [text] or any(text in note for note in why.notes)  # of a busy machine
+    found = findings(replace(ahead, unused=(text,)))
+    assert found[-1].title == "a donated argument isn't reused"
+
+
+# --- no bar of the waterfall without a finding ----------------------------------------------------
+
+
+def test_every_bar_above_a_twentieth_has_a_finding() -> None:
+    names = [f"k{n}" for n in range(30)]
+    rows = [TimedRow(name, seconds=0.02, busy=0.02, reachable=0.018, launches=1) for name in names]
+    rows += [
+        TimedRow(f"slow{n}", seconds=0.1, busy=0.1, reachable=0.02, launches=1) for n in (0, 1)
+    ]
+    rows += [TimedRow(BETWEEN, GAP, 0.1), TimedRow("after the last kernel", HOST, 0.1)]
+    case = Case(tuple(rows), {}, H200, "gpu", 1.0, unsteady=0.5)
+    found = findings(case)
+    by_cause: dict[str, list[Finding]] = {}
+    for finding in found:
+        by_cause.setdefault(finding.cause, []).append(finding)
+    assert {f.kernels for f in by_cause["below-roof"]} == {("slow0",), ("slow1",)}
+    assert len(by_cause["idle"]) == 2
+    assert by_cause["many-kernels"][0].seconds == pytest.approx(30 * 0.002)
+    shown = [bar for bar in waterfall(rows, 1.0) if bar.seconds > 0.05]
+    assert len(shown) == 1 + len(found)  # the compiled program is no loss
+
+
+def test_near_its_roof_is_only_said_of_what_ran() -> None:
+    case = compiled(jnp.matmul, spec(512, 512), spec(512, 512))
+    assert "near" not in findings(case)[0].title
+    assert findings(case)[0].cause == "least-compute-bound"
+    assert "near" in findings(timed(case))[0].title
+
+
+def test_what_no_matmul_reads_is_no_layout_of_one() -> None:
+    turned = compiled(lambda x: jnp.cumsum(x, axis=0), spec(2048, 2048))
+    assert "reordered" in named(turned)
+
+
+# --- clean programs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in CLEAN if "Pallas" not in name])
+def test_nothing_is_named_in_a_clean_program(name: str) -> None:
+    fn, args, how = CLEAN[name]
+    case = compiled(fn, *args, **how)
+    found = [f for f in named(case).values() if f.seconds > 0.1 * case.wall]
+    assert not found, findings(case)
+
+
+def test_there_are_many_clean_programs() -> None:
+    assert len(CLEAN) > 40
+
+
+@pytest.mark.skipif(can_compile("v6e") is not None, reason="no compiler for TPUs here")
+@pytest.mark.parametrize("name", ["matmuls", "training", "decode", "Pallas attention"])
+def test_nothing_is_named_in_a_clean_program_for_a_tpu(name: str) -> None:
+    fn, args, how = CLEAN[name]
+    why = roofline.explain(fn, *args, chip="v6e", progress=False, **how)
+    assert not [f for f in why.findings if f.named], why.findings
