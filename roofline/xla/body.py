@@ -111,6 +111,10 @@ def short(dtype: Any) -> str:
     return name
 
 
+MAIN = ("any", "hbm")
+"""Memory spaces of references in the main memory: a kernel's body copies from and to them."""
+
+
 def space_of(aval: Any) -> str:
     """Return the memory space of a reference: "vmem", "smem", "any" …, "none" for none."""
     return str(getattr(aval, "memory_space", None)).rpartition(".")[2].lower()
@@ -142,11 +146,18 @@ _SPECIAL = {
 """Operations with their own rule, and the rule."""
 
 
-def _elements(ref: Any, transforms: Sequence[Any]) -> int | None:
-    """Return the elements that the last indexer of a reference selects; None if data say."""
-    picked = [indexer for indexer in transforms or () if hasattr(indexer, "get_indexer_shape")]
-    sizes = picked[-1].get_indexer_shape() if picked else ref.aval.shape
-    return math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
+def _copied(ref: Any, transforms: Sequence[Any]) -> float | None:
+    """Return the bytes that the indexers of a reference select; None if data say how many."""
+    kind = ref.aval.dtype
+    size = float(math.prod(ref.aval.shape) * item_bytes(kind))
+    for transform in transforms or ():
+        kind = getattr(transform, "dtype", kind)  # from here on it is read as another type
+        if hasattr(transform, "get_indexer_shape"):
+            sizes = transform.get_indexer_shape()
+            if not all(isinstance(n, int) for n in sizes):
+                return None
+            size = float(math.prod(sizes) * item_bytes(kind))
+    return size
 
 
 def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
@@ -313,9 +324,11 @@ class Body:
         branches, chosen = equation.params["branches"], values[0]
         if chosen is None:
             costs = [self._cost(equation.jaxpr) for equation in branches]
-            if max(costs) > min(costs):
-                self.unsure.add("branches")
-            chosen = int(np.argmax(costs) if self.most else np.argmin(costs))
+            flops, copied = zip(*costs, strict=True)
+            self.unsure |= {"branches"} if max(flops) > min(flops) else set()
+            self.unsure |= {"copies"} if max(copied) > min(copied) else set()
+            totals = list(map(sum, costs))
+            chosen = int(np.argmax(totals) if self.most else np.argmin(totals))
             jaxpr = branches[chosen].jaxpr
             self._enter(jaxpr.invars, jaxpr, equation.invars[1:], values[1:], weight)
             return
@@ -325,13 +338,13 @@ class Body:
                 jaxpr = branch.jaxpr
                 self._enter(jaxpr.invars, jaxpr, equation.invars[1:], values[1:], taken)
 
-    def _cost(self, jaxpr: Jaxpr) -> float:
-        """Return the FLOPs and bytes of a branch on its own."""
+    def _cost(self, jaxpr: Jaxpr) -> tuple[float, float]:
+        """Return the FLOPs and the bytes of a branch on its own."""
         alone = Body(self.grid, self.steps, self.loads, self.most)
         alone.run(jaxpr, {}, np.ones(1))
         if alone.endless:
-            return math.inf
-        return alone.matrix + alone.vector + sum(alone.moved.values())
+            return math.inf, math.inf
+        return alone.matrix + alone.vector, sum(alone.moved.values())
 
     def _scan(self, equation: JaxprEqn, values: Values, _: object, weight: Value) -> None:
         groups = equation.params.get("ft_in")  # since JAX 0.11: constants, carries, slices
@@ -352,15 +365,49 @@ class Body:
 
     def _while(self, equation: JaxprEqn, values: Values, _: object, weight: Value) -> None:
         before, inner = equation.params["cond_nconsts"], equation.params["body_nconsts"]
-        body = equation.params["body_jaxpr"].jaxpr
+        body, outer = equation.params["body_jaxpr"].jaxpr, equation.invars[before:]
+        constants, first = list(values[before : before + inner]), list(values[before + inner :])
+        unknown = [None] * len(first)
         turns = self._turns(equation, values)
-        if turns is None:
-            self.unsure.add("trip counts")
-            self.endless = self.most
-            turns = int(self.most)
-        constants = values[before : before + inner]
-        known = [*constants, *[None] * (len(body.invars) - len(constants))]
-        self._enter(body.invars, body, equation.invars[before:], known, weight * turns)
+        if turns is not None:
+            alone = Body(self.grid, self.steps, self.loads, self.most)
+            alone.run(body, dict(zip(body.invars, [*constants, *unknown], strict=True)), 1)
+            if not alone.unsure:
+                self._enter(body.invars, body, outer, [*constants, *unknown], weight * turns)
+                return
+        if self._turn_by_turn(equation, constants, values[:before], first, weight):
+            return
+        self.unsure.add("trip counts")
+        self.endless = self.most
+        turns = int(self.most) if turns is None else turns
+        self._enter(body.invars, body, outer, [*constants, *unknown], weight * turns)
+
+    def _turn_by_turn(
+        self,
+        equation: JaxprEqn,
+        constants: Values,
+        asked: Values,
+        carried: Values,
+        weight: Value,
+    ) -> bool:
+        """Count a loop as it runs; without a count, return whether all its turns are known."""
+        test, body = (equation.params[name].jaxpr for name in ("cond_jaxpr", "body_jaxpr"))
+        outer = equation.invars[len(asked) :]
+        turns: list[tuple[Values, Value]] = []
+        walk, active = Body(self.grid, self.steps), np.asarray(True)
+        for _ in range(MOST_EQUATIONS // (len(body.eqns) + 1)):
+            [again] = walk._enter(test.invars, test, (), [*asked, *carried], 1)
+            if again is None:
+                return False
+            active = active & again
+            if not np.any(active):
+                for turn, taken in turns:
+                    self._enter(body.invars, body, outer, turn, weight * taken)
+                return True
+            turn = [*constants, *carried]
+            turns.append((turn, active))
+            carried = walk._enter(body.invars, body, (), turn, 1)
+        return False
 
     def _turns(self, equation: JaxprEqn, values: Values) -> Value | None:
         """Return the trip count of a loop whose counter goes up by one; None for others."""
@@ -370,34 +417,45 @@ class Body:
             return None
         inputs = [*values[:before], *values[before + inner :]]
         known = dict(zip(test.invars, inputs, strict=True))
-        first, bound = (value_of(var, known) for var in test.eqns[0].invars)
+        counter, end = test.eqns[0].invars
+        first, bound = value_of(counter, known), value_of(end, known)
         if first is None or bound is None:
             return None
-        return np.maximum(np.asarray(bound) - np.asarray(first), 0)
+        body = equation.params["body_jaxpr"].jaxpr
+        turned = zip(body.invars[inner:], body.outvars, strict=True)
+        carried = dict(zip(map(id, test.invars[before:]), turned, strict=True))
+        old, new = carried.get(id(counter), (None, None))
+        as_before, after = carried.get(id(end), (None, None))
+        for step in body.eqns if as_before is after else ():
+            if step.primitive.name == "add" and step.outvars == [new]:
+                by = [getattr(var, "val", None) for var in step.invars if var is not old]
+                if by == [1]:
+                    return np.maximum(np.asarray(bound) - np.asarray(first), 0)
+        return None
 
-    def _move(self, ref: Any, elements: int | None, weight: Value) -> None:
+    def _move(self, ref: Any, size: float | None, weight: Value) -> None:
         """Add the bytes of reading or writing a reference."""
-        if elements is None:
+        if size is None:
             self.unsure.add("sizes of copies")
             self.endless = self.most
-            elements = 0
-        amount = self._times(weight) * elements * item_bytes(ref.aval.dtype)
+            size = 0.0
+        amount = self._times(weight) * size
         outer = self.refs.get(ref, ref)
         self.moved[outer] = self.moved.get(outer, 0.0) + amount
 
     def _copy(self, equation: JaxprEqn, _: object, __: object, weight: Value) -> None:
         """Count a copy that a TPU's kernel starts: from or to the main memory."""
         for ref, indexers in _ends(equation):
-            if space_of(ref.aval) in ("any", "hbm"):
-                self._move(ref, _elements(ref, indexers), weight)
+            if space_of(ref.aval) in MAIN:
+                self._move(ref, _copied(ref, indexers), weight)
 
     def _touch(self, equation: JaxprEqn, _: object, __: object, weight: Value) -> None:
         """Count the loads and stores of a GPU's program; masked lanes count like others."""
         if self.loads:
             both = equation.primitive.name in _ADDING
             value = (equation.outvars or equation.invars[1:])[0]
-            elements = math.prod(value.aval.shape)
-            self._move(equation.invars[0], 2 * elements if both else elements, weight)
+            size = math.prod(value.aval.shape) * item_bytes(value.aval.dtype)
+            self._move(equation.invars[0], 2 * size if both else size, weight)
 
     def _count(self, equation: JaxprEqn, weight: Value) -> None:
         """Add the FLOPs of an operation on arrays that multiplies no matrices."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roofline.xla.body import Body, inside, item_bytes, small, space_of, value_of
+from roofline.xla.body import MAIN, Body, inside, item_bytes, small, space_of, value_of
 from roofline_helpers.common.show import Facts, si, table
 
 if TYPE_CHECKING:
@@ -92,9 +92,11 @@ class PallasKernel(Facts):
     unsure : tuple of str
         What data decide: "branches", "blocks", "trip counts", "sizes of copies". Counts are then
         the least, `most_flops` the most, and `at_least` says why there is no end.
-    vmem : float
-        Bytes of VMEM before padding: two buffers of each block unless its spec says otherwise, and
-        scratch. 0 for a GPU.
+    vmem, smem : float
+        Bytes of VMEM, and of the memory for scalars, before padding: two buffers of each block
+        unless its spec says otherwise, scratch, and what the body allocates. 0 for a GPU.
+    spilled : float
+        Bytes that the body copies to and from scratch in the main memory.
     declared : mapping of str to float, optional
         Its author's `CostEstimate`: "flops", "bytes_accessed", "transcendentals".
 
@@ -121,6 +123,8 @@ class PallasKernel(Facts):
     most_flops: float | None = None
     at_least: str = ""
     vmem: float = 0.0
+    smem: float = 0.0
+    spilled: float = 0.0
     declared: Mapping[str, float] | None = None
 
     @property
@@ -157,7 +161,7 @@ class PallasKernel(Facts):
 
         A GPU's caches may serve what programs share: its traffic is between `bytes` and `asked`.
         """
-        return sum(self.reads) + sum(self.writes)
+        return sum(self.reads) + sum(self.writes) + self.spilled
 
     @property
     def most(self) -> float | None:
@@ -173,12 +177,12 @@ class PallasKernel(Facts):
         if stated > self.bytes:
             return stated
         most = sum(o.moved if o.most is None else o.most for o in self.operands)
-        return max(most, self.bytes)
+        return max(most + self.spilled, self.bytes)
 
     @property
     def asked(self) -> float:
         """Bytes requested by all grid steps, caches ignored."""
-        return sum(operand.moved for operand in self.operands)
+        return sum(operand.moved for operand in self.operands) + self.spilled
 
     @property
     def intensity(self) -> float:
@@ -351,7 +355,7 @@ def _kernel(call: JaxprEqn, values: Values, platform: str) -> PallasKernel | Non
     refs = body.invars[first:]
     for position, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
         array, fetches, moved, most = _array(block), 0, 0.0, None
-        stays = space_of(ref.aval) in ("any", "hbm")  # the kernel's body copies it
+        stays = space_of(ref.aval) in MAIN  # the kernel's body copies it
         if not static:
             sizes = zip(array.shape, _chosen(block, len(grid)), strict=True)
             most = _size(array)
@@ -374,7 +378,11 @@ def _kernel(call: JaxprEqn, values: Values, platform: str) -> PallasKernel | Non
         unsure.clear()
     most_flops = dearest.matrix + dearest.vector
     doubtful = static and not dearest.endless and most_flops > walk.matrix + walk.vector
-    vmem = _vmem(mapping, refs) if machine == "tpu" and static else 0.0
+    held = machine == "tpu" and static
+    vmem = _held(body, mapping, refs, "vmem") if held else 0.0
+    smem = _held(body, mapping, refs, "smem") + sum(map(_size, inputs)) if held else 0.0
+    scratch = refs[len(mapping.block_mappings) :]
+    spilled = sum(walk.moved.get(ref, 0.0) for ref in scratch if space_of(ref.aval) in MAIN)
     named = call.params.get("name_and_src_info")
     keys = "flops", "bytes_accessed", "transcendentals"
     return PallasKernel(
@@ -390,6 +398,8 @@ def _kernel(call: JaxprEqn, values: Values, platform: str) -> PallasKernel | Non
         most_flops=most_flops if doubtful else None,
         at_least=f"data decide its {_listed(sorted(unsure))}" if static and dearest.endless else "",
         vmem=vmem,
+        smem=smem,
+        spilled=spilled,
         declared=None if cost is None else {key: float(getattr(cost, key)) for key in keys},
     )
 
@@ -477,15 +487,35 @@ def _length(size: Any) -> int:
     return int(getattr(size, "block_size", size if isinstance(size, int) else 1))
 
 
-def _vmem(mapping: GridMapping, refs: Sequence[Var]) -> float:
-    """Return the on-chip bytes of blocks and scratch."""
+def _held(body: Jaxpr, mapping: GridMapping, refs: Sequence[Var], space: str) -> float:
+    """Return the bytes that blocks, scratch and the body's own buffers take of a memory."""
     total = 0.0
     for block, ref in zip(mapping.block_mappings, refs, strict=False):
-        if space_of(ref.aval) not in ("any", "hbm", "smem", "semaphore"):
+        if _memory(ref) == space:
             buffers = getattr(getattr(block, "pipeline_mode", None), "buffer_count", 2)
             total += buffers * _size(ref.aval)
     scratch = refs[len(mapping.block_mappings) :]
-    return total + sum(_size(ref.aval) for ref in scratch if space_of(ref.aval) == "vmem")
+    return total + _sizes(scratch, space) + _allocated(body, space)
+
+
+def _allocated(jaxpr: Jaxpr, space: str) -> float:
+    """Return the most bytes that a body allocates at a time, as for `emit_pipeline`."""
+    most = 0.0
+    for equation in jaxpr.eqns:
+        for inner, _ in inside(equation):
+            own = _sizes(inner.invars, space) if equation.primitive.name == "run_scoped" else 0.0
+            most = max(most, own + _allocated(inner, space))
+    return most
+
+
+def _sizes(refs: Sequence[Var], space: str) -> float:
+    return sum(_size(ref.aval) for ref in refs if _memory(ref) == space)
+
+
+def _memory(ref: Var) -> str:
+    """Return the memory of a reference; a block is in VMEM unless its spec says otherwise."""
+    space = space_of(ref.aval)
+    return "vmem" if space in ("none", "default") else space
 
 
 def _fetched(
@@ -513,7 +543,7 @@ def _changes(indices: Sequence[Any], steps: int) -> tuple[NDArray[Any], NDArray[
     everywhere = [np.broadcast_to(index, (steps,)) for index in indices]
     stacked = np.stack(everywhere) if everywhere else np.zeros((1, steps))
     moves = stacked[:, 1:] != stacked[:, :-1]
-    return np.append(True, moves.any(axis=0)), stacked
+    return np.append(True, moves.any(axis=0))[:steps], stacked
 
 
 def _clipped(block: BlockMapping, indices: NDArray[Any]) -> float:

@@ -240,6 +240,94 @@ def test_copies_that_depend_on_the_turn_of_a_known_loop_are_exact() -> None:
     assert (kernel.most, kernel.unsure, kernel.matrix_flops) == (None, (), 2 * n**3)
 
 
+def copying(loop: Any, *scratch: Any) -> Any:
+    """Return a kernel whose `loop` gets a function that copies block `i` of x into scratch."""
+
+    def body(x: Any, out: Any, block: Any, *rest: Any) -> None:
+        loop(lambda i: pltpu.sync_copy(x.at[pl.ds(i * 8, 8), :], block), x, *rest)
+        out[...] = block[...]
+
+    first = pltpu.VMEM((8, 128), jnp.float32)
+    in_place, out = pl.BlockSpec(memory_space=pl.ANY), spec(8, 128, dtype="float32")
+    options = {"in_specs": [in_place], "out_shape": out, "scratch_shapes": [first, *scratch]}
+    return pl.pallas_call(body, **options)
+
+
+def test_loops_are_counted_by_what_their_counters_do() -> None:
+    def run(more: Any, then: Any, first: Any, block: Any = lambda i: i) -> Any:
+        def turn(copy: Any, state: Any) -> Any:
+            copy(block(state))
+            return then(state)
+
+        return lambda copy, *_: lax.while_loop(more, lambda state: turn(copy, state), first)
+
+    x = spec(512, 128, dtype="float32")
+    for loop, turns in (
+        (run(lambda i: i < 8, lambda i: i + 1, 0), 8),
+        (run(lambda i: i < 8, lambda i: i + 2, 0), 4),
+        (run(lambda i: i > 0, lambda i: i - 1, 8), 8),
+        (run(lambda i: i < 1.0, lambda i: i + 0.125, 0.0, lambda i: 0), 8),
+        (run(lambda s: s[0] < 1, lambda s: ((s[1] + 1) // 64, s[1] + 1), (0, 0), sum), 64),
+        (run(lambda s: s[0] < s[1], lambda s: (s[0] + 1, s[1] - 1), (0, 8), sum), 4),
+    ):
+        kernel = only(copying(loop), x)
+        assert (kernel.reads, kernel.most, kernel.unsure) == ((turns * 8 * 128 * 4,), None, ())
+
+
+def test_data_decide_copies_even_where_branches_cost_as_much() -> None:
+    block = 8 * 128 * 4
+
+    def either(copy: Any, x: Any, other: Any) -> None:
+        def compute() -> None:  # four FLOPs for each element, whose copy has four bytes
+            other[...] = other[...] + 1 + 1 + 1 + 1
+
+        copy(0)
+        lax.cond(other[0, 0] > 0, lambda: copy(1), compute)
+
+    fn = copying(either, pltpu.VMEM((8, 128), jnp.float32))
+    kernel = only(fn, spec(512, 128, dtype="float32"))
+    assert kernel.unsure == ("branches", "copies")
+    assert block <= kernel.reads[0] <= 2 * block
+
+
+def test_a_copy_moves_the_bytes_of_the_type_that_it_is_read_as() -> None:
+    def as_words(copy: Any, x: Any, words: Any) -> None:
+        pltpu.sync_copy(x.bitcast(jnp.int32).at[pl.ds(0, 8), :], words)
+
+    kernel = only(copying(as_words, pltpu.VMEM((8, 128), jnp.int32)), spec(512, 128))
+    assert kernel.reads == (8 * 128 * 4,)
+
+
+def test_scratch_counts_where_it_lies() -> None:
+    block = 8 * 128 * 4
+
+    def through(copy: Any, x: Any, main: Any, scalars: Any) -> None:
+        pltpu.sync_copy(x.at[pl.ds(0, 8), :], main)
+
+        def and_back(rows: Any) -> None:
+            pltpu.sync_copy(main, rows.at[pl.ds(0, 8), :])
+            pltpu.sync_copy(rows.at[pl.ds(0, 8), :], main)
+
+        def within(rows: Any) -> None:
+            and_back(rows)
+            pl.run_scoped(and_back, pltpu.VMEM((24, 128), jnp.float32))
+            pl.run_scoped(and_back, pltpu.VMEM((16, 128), jnp.float32))
+
+        pl.run_scoped(within, pltpu.VMEM((8, 128), jnp.float32))
+        scalars[0] = 0
+
+    scratch = pl.ANY((8, 128), jnp.float32), pltpu.SMEM((4,), jnp.int32)
+    kernel = only(copying(through, *scratch), spec(512, 128, dtype="float32"))
+    # into the scratch once, three times out of it and back
+    assert (kernel.reads, kernel.spilled, kernel.bytes) == ((block,), 7 * block, 9 * block)
+    # two buffers of the result, the first scratch, and of what the body allocates the most at once
+    assert (kernel.vmem, kernel.smem) == ((2 + 1 + 1 + 3) * block, 16)
+
+    blocks, out = pl.BlockSpec((8, 128), lambda i, s: (i, 0)), spec(64, 128, dtype="float32")
+    fetched = scalars_first(lambda s, x, out: None, blocks, out)
+    assert only(fetched, spec(8, dtype="int32"), out).smem == 8 * 4
+
+
 def test_attention_over_pages_has_no_verdict_and_no_upper_end() -> None:
     paged = pytest.importorskip("jax.experimental.pallas.ops.tpu.paged_attention")
     needs("v6e")
