@@ -20,7 +20,7 @@ def scale_and_bias(x, scale, bias):
 
     rows = pl.BlockSpec((256, x.shape[1]), lambda i: (i, 0))
     line = pl.BlockSpec((1, x.shape[1]), lambda i: (0, 0))
-    grid = (x.shape[0] // 256,)
+    grid = (pl.cdiv(len(x), 256),)
     specs = {"in_specs": [rows, line, line], "out_specs": rows}
     return pl.pallas_call(kernel, grid=grid, **specs, out_shape=x)(x, scale, bias)
 
@@ -32,14 +32,15 @@ def quantise(x):
         x = x_ref[...]
         normal = x * lax.rsqrt(jnp.mean(x * x, 1, keepdims=True) + 1e-6)
         step = jnp.max(jnp.abs(normal), 1, keepdims=True) / 127
-        q_ref[...] = jnp.round(normal / step).astype(jnp.int8)
+        shares = normal / jnp.where(step > 0, step, 1)
+        q_ref[...] = jnp.round(shares).astype(jnp.int8)
         step_ref[...] = step
 
     rows = pl.BlockSpec((256, x.shape[1]), lambda i: (i, 0))
     column = pl.BlockSpec((256, 1), lambda i: (i, 0))
     out = [jax.ShapeDtypeStruct(x.shape, jnp.int8), jax.ShapeDtypeStruct((len(x), 1), x.dtype)]
     specs = {"in_specs": [rows], "out_specs": [rows, column], "out_shape": out}
-    return pl.pallas_call(kernel, grid=(len(x) // 256,), **specs)(x)
+    return pl.pallas_call(kernel, grid=(pl.cdiv(len(x), 256),), **specs)(x)
 
 
 def add_transposed(x, y):
@@ -50,7 +51,7 @@ def add_transposed(x, y):
 
     here = pl.BlockSpec((512, 512), lambda i, j: (i, j))
     there = pl.BlockSpec((512, 512), lambda i, j: (j, i))
-    grid = (x.shape[0] // 512, x.shape[1] // 512)
+    grid = (pl.cdiv(x.shape[0], 512), pl.cdiv(x.shape[1], 512))
     specs = {"in_specs": [here, there], "out_specs": here}
     return pl.pallas_call(kernel, grid=grid, **specs, out_shape=x)(x, y)
 
@@ -66,7 +67,7 @@ def tall_matmul(x, w):
     result = pl.BlockSpec((512, w.shape[1]), lambda i: (i, 0))
     out = jax.ShapeDtypeStruct((len(x), w.shape[1]), x.dtype)
     specs = {"in_specs": [rows, whole], "out_specs": result, "out_shape": out}
-    return pl.pallas_call(kernel, grid=(len(x) // 512,), **specs)(x, w)
+    return pl.pallas_call(kernel, grid=(pl.cdiv(len(x), 512),), **specs)(x, w)
 
 
 def running_sum(x):
@@ -104,7 +105,7 @@ def int4_matmul(x, packed, scale):
     inputs = [pl.BlockSpec(x.shape, lambda j: (0, 0)), columns(depth // 2), columns(1)]
     out = jax.ShapeDtypeStruct((rows, n), x.dtype)
     specs = {"in_specs": inputs, "out_specs": columns(rows), "out_shape": out}
-    return pl.pallas_call(kernel, grid=(n // 256,), **specs)(x, packed, scale)
+    return pl.pallas_call(kernel, grid=(pl.cdiv(n, 256),), **specs)(x, packed, scale)
 
 
 def grouped_matmul(x, w, expert=(4, 0, 2, 0, 5, 2, 1, 2, 0, 4, 2, 5, 4, 2, 4, 0)):
@@ -133,8 +134,8 @@ def causal_attention(q, k, v):
     heads, length, width = q.shape
     rows, keys = 512, 128
 
-    def last(i):
-        return (i + 1) * (rows // keys) - 1  # the last block of keys that any row sees
+    def last(i):  # the last block of keys that any row sees
+        return jnp.minimum((i + 1) * (rows // keys), length // keys) - 1
 
     def kernel(q_ref, k_ref, v_ref, o_ref, high_ref, total_ref, sums_ref):
         i, j = pl.program_id(1), pl.program_id(2)
@@ -162,7 +163,7 @@ def causal_attention(q, k, v):
 
     mine = pl.BlockSpec((None, rows, width), lambda h, i, j: (h, i, 0))
     seen = pl.BlockSpec((None, keys, width), lambda h, i, j: (h, jnp.minimum(j, last(i)), 0))
-    grid = (heads, length // rows, length // keys)
+    grid = (heads, pl.cdiv(length, rows), length // keys)
     scratch = [pltpu.VMEM((rows, n), jnp.float32) for n in (1, 1, width)]
     specs = {"in_specs": [mine, seen, seen], "out_specs": mine, "scratch_shapes": scratch}
     return pl.pallas_call(kernel, grid=grid, **specs, out_shape=q)(q, k, v)
