@@ -3,6 +3,7 @@
     python -m tools.site.pictures
 
 A copy is the checked output of a notebook's cell itself, so it cannot differ from what that draws.
+``book/_ext/page_promises.py`` draws the page of promises out of its record, and
 ``book/_ext/page_figures.py`` runs the front page's program, where there is a compiler for it.
 """
 
@@ -14,6 +15,7 @@ from tools.notebooks import run as notebooks
 
 sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
 from page_figures import EXPLAINED, explained
+from page_promises import picture as promised
 from roofline.xla import can_compile
 
 LAST = "notebooks/can-you-trust-a-roofline.ipynb"
@@ -51,5 +53,8 @@ def copies() -> dict[str, bytes]:
 if __name__ == "__main__":
     for name, content in copies().items():
         (books.ROOT / name).write_bytes(content)
+    promised().savefig(
+        books.ROOT / "book/images/promises.png", dpi=200, metadata={"Software": None}
+    )
     if can_compile("v6e") is None:
         explained().save(EXPLAINED)

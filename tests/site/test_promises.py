@@ -1,0 +1,118 @@
+"""The page of promises says what the record says, and the record what its programs say."""
+
+import io
+import re
+import tarfile
+
+import numpy as np
+import pytest
+
+import page_promises
+from measurements.pairs import PAIRS
+from measurements.promises import HLO
+from page_promises import BEATEN, BROKEN, CLEAN, LEAST, SAME, WITHIN, pairs
+from roofline import evidence, xla
+from roofline.xla.causes import CAUSES, KINDS
+from roofline_helpers import chips
+from tools import books
+
+PAGE = (books.ROOT / "book/promises.md").read_text("utf-8")
+RECORD = evidence.load("repairs")
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return page_promises.promises()
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, str]:
+    with tarfile.open(fileobj=io.BytesIO(HLO.read_bytes())) as tar:
+        files = {entry.name: tar.extractfile(entry) for entry in tar}
+        return {name: file.read().decode() for name, file in files.items() if file}
+
+
+def test_the_page_uses_every_text(texts: dict[str, str]) -> None:
+    assert set(re.findall(r"\{\{ (\w+) \}\}", PAGE)) == set(texts)
+
+
+def test_every_pair_is_there_once_timed_or_named_as_not_run(texts: dict[str, str]) -> None:
+    timed = [pair.name for pair in pairs()]
+    assert sorted([*timed, *RECORD["not_run"]]) == sorted(PAIRS)
+    assert len(timed) == len(texts["promises_table"].split("\n")) - 2 >= 40
+    for row in RECORD["pairs"]:
+        assert (row["kind"], row["source"]) == (PAIRS[row["name"]].kind, PAIRS[row["name"]].source)
+        assert row["apart"] <= PAIRS[row["name"]].tolerance
+
+
+def test_findings_of_the_record_are_of_the_closed_list() -> None:
+    assert {SAME.get(row["kind"], row["kind"]) for row in RECORD["pairs"]} == {*KINDS, CLEAN}
+    for finding in (finding for row in RECORD["pairs"] for finding in row["now"]):
+        assert finding["kind"] == CAUSES[finding["cause"]].kind
+
+
+def test_what_programs_need_is_computed_from_their_text(programs: dict[str, str]) -> None:
+    assert len(programs) == 4 * len(RECORD["pairs"])
+    for row in RECORD["pairs"]:
+        needed = xla.minimum.needed(programs[f"{row['name']}/before/written.hlo"])
+        assert needed.seconds(chips.chip("h200")) == pytest.approx(row["needed"]), row["name"]
+        assert needed.refused == row["refused"]
+
+
+def test_kept_promises_are_counted(texts: dict[str, str]) -> None:
+    stated, kept, broken = 0, 0, set()
+    for row in RECORD["pairs"]:
+        gain = row["before"] - row["after"]
+        graded = [f for f in row["now"] if f["grade"] in ("known", "measured pairs")]
+        graded = [f for f in graded if f["seconds"] >= LEAST * row["before"]]
+        if not graded:
+            continue
+        stated += 1
+        first = graded[0]
+        low, high = first["saves"] or (first["seconds"] / WITHIN, first["seconds"] * WITHIN)
+        kept += low <= gain <= high
+        broken |= set() if low <= gain <= high else {row["name"]}
+    assert (texts["promises_stated"], texts["promises_kept"]) == (str(stated), str(kept))
+    assert broken == set(BROKEN)  # each has its reason, and none that is kept
+    assert kept < 0.6 * stated  # "far from" eight in ten
+
+
+def test_promises_are_too_small_rather_than_too_large(texts: dict[str, str]) -> None:
+    """As the picture's alternative text says, four lie clearly below its line."""
+    stated = [pair for pair in pairs() if pair.promise is not None]
+    less = [pair.name for pair in stated if pair.gain < pair.ends[0]]
+    more = [pair for pair in stated if pair.gain > pair.ends[1]]
+    assert (len(less), int(texts["promises_least"])) == (4, len(stated) - 4)
+    assert len(more) > 2 * len(less)
+
+
+def test_no_repair_that_keeps_the_algorithm_beats_what_is_needed() -> None:
+    beaten = {r["name"] for r in RECORD["pairs"] if r["needed"] and r["after"] < r["needed"]}
+    assert beaten == set(BEATEN)
+
+
+def test_no_alarm_on_clean_programs(texts: dict[str, str]) -> None:
+    clean = [row for row in RECORD["pairs"] if row["kind"] == CLEAN]
+    alarms = [
+        row["name"]
+        for row in clean
+        if any(f["kind"] and f["seconds"] > 0.1 * row["before"] for f in row["now"])
+    ]
+    assert not alarms
+    assert (texts["promises_clean"], texts["promises_alarms"]) == (str(len(clean)), "0")
+
+
+def test_kinds_that_lead_are_counted(texts: dict[str, str]) -> None:
+    found = {1: 0, 2: 0}
+    for row in RECORD["pairs"]:
+        kind = SAME.get(row["kind"], row["kind"])
+        for many in found:
+            found[many] += kind in [finding["kind"] for finding in row["now"][:many]]
+    assert [int(texts["promises_first"]), int(texts["promises_two"])] == list(found.values())
+
+
+def test_the_picture_has_a_marker_for_each_promise() -> None:
+    (ax,) = page_promises.picture().axes
+    drawn = [points.get_offsets() for points in ax.collections if points.get_gid()]
+    dots = sum(np.shape(offsets)[0] for offsets in drawn)
+    assert dots == len([pair for pair in pairs() if pair.promise is not None])
