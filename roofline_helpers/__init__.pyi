@@ -18,7 +18,6 @@ from .common.dtypes import nbytes as nbytes
 from .common.show import si as si
 from .common.show import table as table
 from .measured import judge as judge
-from .measured import typical as typical
 from .roofline import Roofline as Roofline
 from .verdicts import gain as gain
 from .verdicts import verdict as verdict

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from roofline.diagnosis.answer import SEEN, answer
 from roofline.diagnosis.devices import DeviceTime
 from roofline.diagnosis.rows import KERNEL, REST, TimedRow, rest_of
@@ -28,7 +30,7 @@ from roofline.xla.kernel import NOWHERE, function_of, main_dtype
 from roofline_helpers.common.checks import BadValue, UnknownName
 from roofline_helpers.common.show import cell, si, significant
 from roofline_helpers.measured import NoData
-from roofline_helpers.measured.typical import NEAR, typical
+from roofline_helpers.measured.libraries import NEAR, seconds_like
 from roofline_helpers.work import matmul
 
 if TYPE_CHECKING:
@@ -384,13 +386,15 @@ def matmuls_beside(
     """Return a line on matmuls like one of m × n × k; None where too few were measured."""
     m, n, k = sides
     try:
-        good = typical(matmul(m, n, k, dtype or "bf16"), chip)
+        near = seconds_like(matmul(m, n, k, dtype or "bf16"), chip)
     except (NoData, UnknownName, BadValue):
         return None
     shape = " × ".join(f"{side:,}" for side in sides)
     line = (
-        f"{good.count} measured matmuls like {shape} in {dtype} (each side within a factor of "
-        f"{NEAR['matmul']:g}, a benchmark's grid): median {si(good.quantile(0.5), 's')}, "
-        f"best {si(good.best, 's')}"
+        f"{len(near)} measured matmuls like {shape} in {dtype} (each side within a factor of "
+        f"{NEAR['matmul']:g}, a benchmark's grid): median {si(np.median(near), 's')}, "
+        f"best {si(near[0], 's')}"
     )
-    return f"{line}; {good.rank(seconds):.0%} are no faster than this one's {si(seconds, 's')}"
+    return (
+        f"{line}; {np.mean(near >= seconds):.0%} are no faster than this one's {si(seconds, 's')}"
+    )

@@ -27,7 +27,7 @@ KINDS = (
         r"\.pt\.trace\.json(\.gz)?$",
         r'"(deviceProperties|record_shapes|with_stack|distributedInfo)"',
         f"{XLA_ONLY}. A PyTorch trace opens in ui.perfetto.dev; to hold its kernels against a "
-        "roof, count them with roofline_helpers.work and ask roofline_helpers.typical",
+        "roof, count them with roofline_helpers.work and ask roofline_helpers.measured.expected",
     ),
     Kind(
         "a Chrome or Perfetto trace",

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, UnknownName, shown, single
@@ -14,8 +16,8 @@ from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import Fields, si
 from roofline_helpers.measured.kernels import NOT_MEASURED, Expected, Features, expected_kernel
 from roofline_helpers.measured.laws import law_of
+from roofline_helpers.measured.libraries import seconds_like
 from roofline_helpers.measured.tables import NoData
-from roofline_helpers.measured.typical import typical
 from roofline_helpers.roofline import bound_of
 from roofline_helpers.work import Work
 
@@ -158,8 +160,8 @@ def judge(job: Work, chip: str | Chip, seconds: float, clock: float | None = Non
 def expected(job: Work, chip: str | Chip) -> Expected:
     """Return what is normal for a kernel that was counted by hand, from the first that answers.
 
-    Measured kernels of serving libraries like it (`typical`); kernels that XLA made like it, or
-    their class; the law of the libraries' kernels. Otherwise it takes at least its bound.
+    Kernels of serving libraries like it (`seconds_like`); kernels that XLA made like it, or their
+    class; the law of the libraries' kernels. Otherwise it takes at least its bound.
 
     Examples
     --------
@@ -171,10 +173,11 @@ def expected(job: Work, chip: str | Chip) -> Expected:
     """
     chip = chip_of(chip).per_device()
     with contextlib.suppress(NoData, UnknownName):
-        near = typical(job, chip)
-        low, middle, high = (near.quantile(q) for q in (0.1, 0.5, 0.9))
+        near = seconds_like(job, chip)
+        low, middle, high = (float(at) for at in np.quantile(near, (0.1, 0.5, 0.9)))
         ends = min(low, middle / 1.1), max(high, 1.1 * middle)
-        return Expected(middle, *ends, f"measured, {near.count} like it", near.why)
+        why = "the fastest kernels of serving libraries near its shape"
+        return Expected(middle, *ends, f"measured, {len(near)} like it", why)
     features = features_of_work(job)
     found = None if features is None else expected_kernel(features, chip)
     law = law_of(job, chip)

@@ -21,11 +21,11 @@ class NoData(RooflineError, LookupError):
 
     Examples
     --------
-    >>> from roofline_helpers import typical, work
-    >>> typical(work.layernorm(4096, 4096), "h100")
+    >>> from roofline_helpers import measured, work
+    >>> measured.seconds_like(work.layernorm(4096, 4096), "h100")
     Traceback (most recent call last):
         ...
-    roofline_helpers.measured.tables.NoData: no kernels like 'layernorm' were measured. ...
+    roofline_helpers.measured.tables.NoData: no kernels like 'layernorm' were measured by ...
     """
 
 

@@ -49,7 +49,7 @@ class Work(Facts):
     others : mapping of str to number
         Bytes across other boundaries: an on-chip level, or "network".
     kind : str
-        Operation, of attention with its phase: the name under which `typical` and laws look for
+        Operation, of attention with its phase: the name under which `expected` and laws look for
         measured kernels. Of "relu", "swiglu", "layernorm" there are none. Empty for kernels that
         have no such name: dropout, batched matmuls, fused kernels, …
     dims : mapping of str to number

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from conclusions import outputs, path, prose
 from jax._src.ad_checkpoint import saved_residuals
@@ -52,11 +53,11 @@ def test_the_self_test_s_answers_hold_on_the_chips_of_the_table() -> None:
     wide = rh.work.matmul(16, 8192, 8192, "bf16")
     ridges = [chip.roofline("bf16").ridge for chip in rh.all_chips() if "bf16" in chip.matrix]
     assert min(ridges) / wide.intensity > 1.9  # so with half of the bytes it is about twice as fast
-    known = rh.measured.typical(rh.work.matmul(4096, 4096, 4096, "bf16"), "h100")
-    took = known.quantile(0.6)
+    known = rh.measured.seconds_like(rh.work.matmul(4096, 4096, 4096, "bf16"), "h100")
+    took = np.quantile(known, 0.6)
     least = rh.chip("h100").roofline("bf16").time(rh.work.matmul(4096, 4096, 4096, "bf16"))
     assert 0.2 < 1 - least / took < 0.25
-    assert took < 1.05 * known.quantile(0.5)
+    assert took < 1.05 * np.median(known)
 
 
 def test_saving_all_products_saves_the_scores_of_attention_by_einsum() -> None:
