@@ -418,7 +418,6 @@ def _measure(options: argparse.Namespace) -> int:
     from roofline import measure, storage
     from roofline.measure.report import data_of, report
     from roofline.xla.targets import first_device
-    from roofline_helpers import measured
     from roofline_helpers.common.checks import RooflineError, needed, whole
 
     whole("--passes", options.passes)
@@ -430,7 +429,7 @@ def _measure(options: argparse.Namespace) -> int:
     out = _out(options.out or f"roofline-{kind}.json", ".json")
     assert out is not None
     if out.exists():
-        measured.load(out)  # what isn't a record isn't overwritten
+        measure.load(out)  # what isn't a record isn't overwritten
     record = measure.run(
         options.quick,
         passes=options.passes,

@@ -42,7 +42,7 @@ def load(name: str) -> dict[str, Any]:
     'matmul 128×128×128 bf16'
     """
     there = records.files(records.committed("roofline", "evidence"))
-    return records.load(there[name_of("file of evidence", name, there)], SCHEMA, dict)
+    return storage.load(there[name_of("file of evidence", name, there)], SCHEMA, dict)
 
 
 def save(name: str, data: Mapping[str, Any]) -> None:

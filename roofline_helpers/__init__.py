@@ -17,8 +17,8 @@
 - `models`: language models as shapes (`data/models.toml`).
 - `pages`: questions and instruments on the book's pages (`data/questions`).
 
-`common` has the argument checks, data types, units and tables of all of these, and the reading of
-records: look it up when you meet a name from it.
+`common` has the argument checks, data types, units and tables of all of these, and where
+records lie: look it up when you meet a name from it.
 
 What reads compilers, devices and whole systems is the package `roofline`, built on this one.
 """

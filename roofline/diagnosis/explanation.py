@@ -24,7 +24,6 @@ from roofline.terminal import markdown, text_of
 from roofline.xla.kernel import main_dtype
 from roofline.xla.minimum import Needed
 from roofline_helpers import chips
-from roofline_helpers.common import records
 from roofline_helpers.common.checks import UnknownName, name_of
 from roofline_helpers.measured.kernels import Expected
 from roofline_helpers.roofline import Roofline
@@ -305,4 +304,4 @@ def load_explanation(path: str | os.PathLike[str]) -> Explanation:
     ...
     roofline_helpers.common.records.BadRecord: why.json: can't be read: No such file or directory
     """
-    return records.load(path, SCHEMA, Explanation)
+    return storage.load(path, SCHEMA, Explanation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from roofline import storage
 from roofline.diagnosis.explanation import Explanation
 from roofline_helpers.common import records
 from roofline_helpers.common.show import LONGEST, shortened
@@ -81,4 +82,4 @@ def committed() -> dict[str, Ladder]:
     ['context', 'decode', 'decode-rungs', 'energy', 'prefill', 'train-step', 'training']
     """
     files = records.files(records.committed("roofline", "explained", "ladders"))
-    return {name: records.load(file, SCHEMA, Ladder) for name, file in files.items()}
+    return {name: storage.load(file, SCHEMA, Ladder) for name, file in files.items()}

@@ -19,8 +19,8 @@ quartiles; a drift or a wide spread is noted in it.
 
 from __future__ import annotations
 
-from roofline.measure.report import draw, same_device, save
+from roofline.measure.report import draw, load, same_device, save
 from roofline.measure.timing import CannotRun, time
 from roofline.measure.workloads import run
 
-__all__ = ["time", "run", "draw", "same_device", "save", "CannotRun"]
+__all__ = ["time", "run", "draw", "load", "same_device", "save", "CannotRun"]

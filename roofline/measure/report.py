@@ -144,6 +144,23 @@ def data_of(record: Record) -> dict[str, Any]:
     return {"schema": SCHEMA, **asdict(record)}
 
 
+def load(path: Any) -> Record:
+    """Return the record in a file.
+
+    Raises
+    ------
+    BadRecord
+        No such file; damaged, foreign, older or newer: see `storage.load`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.common.records import committed
+    >>> load(committed("roofline_helpers", "measured", "h200.json")).name
+    'NVIDIA H200 SXM'
+    """
+    return storage.load(path, SCHEMA, Record)
+
+
 def save(record: Record, path: str | os.PathLike[str]) -> Path:
     """Write a record to a file, whole or not at all.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from roofline import network
+from roofline import network, storage
 from roofline_helpers.common import records
 from roofline_helpers.measured.record import SCHEMA as MEASURED
 
@@ -46,7 +46,7 @@ def collectives() -> pandas.DataFrame:
 def _read(folder: str, schema: str) -> list[dict[str, Any]]:
     """Return the records of a folder of the package's data."""
     files = records.files(records.committed("roofline", folder))
-    return [records.load(file, schema, dict) for file in files.values()]
+    return [storage.load(file, schema, dict) for file in files.values()]
 
 
 @cache

@@ -39,7 +39,7 @@ from roofline.xla.minimum import Needed
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.targets import chip_of, clock_of
 from roofline_helpers import __version__, chips
-from roofline_helpers.common import records
+from roofline_helpers.common.records import Count
 from roofline_helpers.measured.kernels import Expected
 from roofline_helpers.roofline import FLOOR, bound_of
 
@@ -79,7 +79,7 @@ class Report:
     xla: Mapping[str, float]
     jax_version: str
     compiler: str
-    devices: records.Count = 1
+    devices: Count = 1
     mesh: Mapping[str, int] = field(default_factory=dict)
     topology: str = ""
     memory: MemoryStats | None = None
@@ -489,7 +489,7 @@ class Report:
         BadRecord
             Not a record, or one of another version: the message says what is wrong.
         """
-        return _read(records.loads(text, SCHEMA, cls))
+        return _read(storage.loads(text, SCHEMA, cls))
 
 
 # --- A report as the text of a record, and back --------------------------------------------------
@@ -577,7 +577,7 @@ def load_report(path: Any) -> Report:
     BadRecord
         Not a record, or one of another version: the message says what is wrong, and names the file.
     """
-    return _read(records.load(path, SCHEMA, Report))
+    return _read(storage.load(path, SCHEMA, Report))
 
 
 def _read(report: Report) -> Report:
@@ -587,4 +587,4 @@ def _read(report: Report) -> Report:
 
 def load_refusal(path: Any) -> str:
     """Return the compiler's message about a program that doesn't fit; raise as `load_report`."""
-    return str(records.load(path, REFUSED, dict)["message"])
+    return str(storage.load(path, REFUSED, dict)["message"])

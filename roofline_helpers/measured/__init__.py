@@ -11,7 +11,7 @@ from __future__ import annotations
 from roofline_helpers.measured.judging import expected, judge
 from roofline_helpers.measured.laws import law, laws_of
 from roofline_helpers.measured.libraries import seconds_like
-from roofline_helpers.measured.record import Record, Sample, Timing, device_records, load
+from roofline_helpers.measured.record import Record, Sample, Timing, device_records
 from roofline_helpers.measured.tables import NoData, families, table
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Record",
     "Sample",
     "Timing",
-    "load",
     "table",
     "families",
     "law",

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
+import msgspec
+
 from roofline_helpers import chips
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import name_of
@@ -385,22 +387,6 @@ class Record:
         return table(sample._cells(between) for sample in chosen)
 
 
-def load(path: Any) -> Record:
-    """Return the record in a file.
-
-    Raises
-    ------
-    BadRecord
-        No such file; damaged, foreign, older or newer: see `records.load`.
-
-    Examples
-    --------
-    >>> load(records.committed("roofline_helpers", "measured", "h200.json")).name
-    'NVIDIA H200 SXM'
-    """
-    return records.load(path, SCHEMA, Record)
-
-
 # --- The package's own records --------------------------------------------------------------------
 
 KINDS = ("measured", "timed")
@@ -426,4 +412,5 @@ def device_records(kind: str = "measured") -> dict[str, Record]:
     """
     folder = name_of("kind of record", kind, KINDS)
     files = records.files(records.committed("roofline_helpers", folder))
-    return {name: load(file) for name, file in files.items()}
+    read = msgspec.json.Decoder(Record).decode
+    return {name: read(file.read_bytes()) for name, file in files.items()}

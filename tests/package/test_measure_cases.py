@@ -7,7 +7,6 @@ from measure_suite import run
 
 from roofline import measure
 from roofline.measure.workloads import kernel_cases, level_cases, vector_case
-from roofline_helpers import measured
 
 pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 
@@ -29,7 +28,7 @@ def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
         "read", "write", "copy", "scale", "scale in place", "add", "triad",
     }  # fmt: skip
     assert set(record.peaks) == {"fp32", "bf16", "int8"}
-    assert measured.load(measure.save(record, tmp_path / "a.json")) == record
+    assert measure.load(measure.save(record, tmp_path / "a.json")) == record
 
 
 def test_bytes_of_streams_are_stream_s() -> None:

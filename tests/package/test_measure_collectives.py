@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from kernel_suite import QUICK
 
+from roofline import measure
 from roofline.measure.multi_device import collective_cases, network_bytes
-from roofline_helpers import BadValue, measured
+from roofline_helpers import BadValue
 
 
 @pytest.mark.slow
@@ -20,7 +21,7 @@ def test_the_command_writes_a_record_of_links(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "roofline", "measure", "--collectives", "--quick"]
     command += ["--only", "all-reduce 64 KiB over 4", "--out", str(tmp_path / "four.json")]
     subprocess.run(command, env=environment, check=True)
-    record = measured.load(tmp_path / "four.json")
+    record = measure.load(tmp_path / "four.json")
     assert record.device["count"] == 4
     sample = record.sample("all-reduce 64 KiB over 4")
     assert sample.error is None

@@ -39,7 +39,7 @@ def test_the_command(
     printed = capsys.readouterr()
     assert "memory ceiling" in printed.out
     assert printed.err == ""  # progress is for terminals
-    kept = measured.load(out)
+    kept = measure.load(out)
     assert kept.command == "roofline measure --quick --out a.json --picture a.png"
     assert out.with_suffix(".png").read_bytes()[1:4] == b"PNG"
 

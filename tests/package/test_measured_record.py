@@ -18,7 +18,7 @@ MADE = record()
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    loaded = measured.load(measure.save(MADE, tmp_path / "a.json"))
+    loaded = measure.load(measure.save(MADE, tmp_path / "a.json"))
     assert loaded == MADE
     assert loaded.complete
     assert loaded.bandwidth == MADE.bandwidth

@@ -37,9 +37,9 @@ GOOD: dict[str, Any] = {"schema": SCHEMA, "name": "µ", "seconds": 0.5, "samples
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
     path = storage.save(tmp_path / "a.json", GOOD)
-    assert records.load(path, SCHEMA, Good) == GOOD
+    assert storage.load(path, SCHEMA, Good) == GOOD
     assert os.listdir(tmp_path) == ["a.json"]
-    assert records.load(str(path), SCHEMA, dict) == GOOD
+    assert storage.load(str(path), SCHEMA, dict) == GOOD
 
 
 @pytest.mark.parametrize("point", ["fsync", "replace"])
@@ -55,7 +55,7 @@ def test_an_interruption_leaves_the_earlier_record(
     with pytest.raises(KeyboardInterrupt):
         storage.save(path, {**GOOD, "name": "new"})
     monkeypatch.undo()
-    assert records.load(path, SCHEMA, Good) == GOOD
+    assert storage.load(path, SCHEMA, Good) == GOOD
     assert os.listdir(tmp_path) == ["a.json"], "a half-written file is left behind"
 
 
@@ -75,7 +75,7 @@ def test_what_is_no_record_is_said(tmp_path: Path, text: str, said: str) -> None
     path = tmp_path / "bad.json"
     path.write_text(text, "utf-8")
     with pytest.raises(BadRecord, match=f"bad.json: .*(?:{said})"):
-        records.load(path, SCHEMA, Good)
+        storage.load(path, SCHEMA, Good)
 
 
 class Part(TypedDict):
@@ -120,11 +120,11 @@ def kept(*changed: dict[str, Any]) -> str:
 
 def test_a_record_becomes_what_it_is_a_record_of(tmp_path: Path) -> None:
     path = storage.write(tmp_path / "a.json", kept({"part": None}))
-    read = records.load(path, SCHEMA, Kept)
+    read = storage.load(path, SCHEMA, Kept)
     wanted = Sampled("µ", 1.0, {"a": 0.0, "b": 2.5}, (1, 2), {"n": 1})
     assert read == Kept(SCHEMA, (wanted, replace(wanted, part=None)))
     assert type(read.samples[0].seconds) is float
-    assert records.loads('{"schema": "a/1", "samples": []}', "a/1", Kept).samples == ()
+    assert storage.loads('{"schema": "a/1", "samples": []}', "a/1", Kept).samples == ()
 
 
 def test_a_field_that_is_wrong_is_named() -> None:
@@ -137,7 +137,7 @@ def test_a_field_that_is_wrong_is_named() -> None:
     }
     for message, change in wrong.items():
         with pytest.raises(BadRecord) as caught:
-            records.loads(kept(change), SCHEMA, Kept)
+            storage.loads(kept(change), SCHEMA, Kept)
         assert str(caught.value) == message
 
 
@@ -148,5 +148,5 @@ def test_members_that_nobody_knows_are_refused() -> None:
     }
     for message, change in unknown.items():
         with pytest.raises(BadRecord) as caught:
-            records.loads(kept(change), SCHEMA, Kept)
+            storage.loads(kept(change), SCHEMA, Kept)
         assert str(caught.value) == message
