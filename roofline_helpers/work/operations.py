@@ -395,6 +395,7 @@ def grouped_matmul(
     pairs = size("pairs", np.maximum(1, np.rint(share)))
     busy = plain(np.minimum(s["local_experts"], pairs))
     matrix = s["hidden"] * s["inter"]
+    gated = swiglu(pairs * s["inter"], dtype)
     return Work(
         name="grouped matmul",
         reads={
@@ -403,7 +404,8 @@ def grouped_matmul(
         },
         writes={"y": nbytes(pairs * s["hidden"], dtype)},
         matrix_flops=6 * pairs * matrix,
-        vector_flops=2 * pairs * s["inter"],
+        vector_flops=gated.vector_flops,
+        transcendentals=gated.transcendentals,
         dtype=dtype,
         kind="grouped_matmul",
         dims={**s, "weight_bits": BITS[dtype_of(dtype if weights is None else weights)]},

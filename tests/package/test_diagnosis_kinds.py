@@ -23,7 +23,7 @@ from test_diagnosis_findings import H200
 import roofline
 import roofline_helpers as rh
 from roofline import xla
-from roofline.diagnosis.findings import Case, Finding, findings
+from roofline.diagnosis.findings import Case, Finding, detect, findings, vain
 from roofline.diagnosis.findings.causes import (
     AGAIN,
     KEPT,
@@ -33,6 +33,7 @@ from roofline.diagnosis.findings.causes import (
     UNUSED,
     WIDE,
     ZEROS,
+    Claim,
 )
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import BETWEEN, GAP, HOST, TimedRow, waterfall
@@ -374,6 +375,21 @@ def test_no_second_is_claimed_twice_and_no_line_has_two_findings(name: str) -> N
     assert sum(f.seconds for f in found if f.named) <= case.wall * (1 + 1e-9)
     lines = [f.source for f in found if f.kind and f.source]
     assert len(lines) == len({*lines})
+
+
+def test_what_one_cause_has_claimed_is_gone_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = one_kernel(read={"hbm": 300 * 2**20})
+    row = case.rows[0]
+    shares = (0.7, 0.5, 0.2)
+
+    def claiming(cause: Any, share: float) -> Any:
+        return lambda _: iter([Claim(cause, ((row, share * row.seconds),), "", source=cause.key)])
+
+    causes = (vain.READ_IN_PART, vain.ONE_HOT, vain.SORT)
+    detectors = [claiming(cause, share) for cause, share in zip(causes, shares, strict=True)]
+    monkeypatch.setattr(detect, "_DETECTORS", tuple(detectors))
+    found = [finding.seconds / row.seconds for finding in findings(case) if finding.named]
+    assert found == pytest.approx([0.7, 0.3])  # and nothing for the third
 
 
 REPAIRED: dict[str, Callable[..., Any]] = {

@@ -192,6 +192,32 @@ def test_bytes_on_the_busiest_link_and_steps_by_hand(
     assert moved.seconds == moved.latency + moved.transfer
 
 
+@pytest.mark.parametrize("hosts", [2, 3, 5, 6, 8, 9])
+def test_a_tree_reaches_all_hosts_when_each_that_knows_tells_another(hosts: int) -> None:
+    known, rounds = 1, 0
+    while known < hosts:
+        known, rounds = min(2 * known, hosts), rounds + 1
+    summed = net.all_reduce(8000, axis("h100", 8 * hosts, "nic"), algorithm="tree")
+    assert sum(phase.steps for phase in summed.phases) == 2 * rounds  # up the tree and down
+
+
+@pytest.mark.parametrize("devices", range(2, 10))
+@pytest.mark.parametrize("kind", ["line", "ring"])
+def test_the_busiest_link_of_an_all_to_all_by_every_pair(kind: str, devices: int) -> None:
+    links = dict.fromkeys(product(range(devices), (1, -1)), 0.0)  # from each device, both ways
+    for start, end in product(range(devices), repeat=2):
+        ahead = (end - start) % devices
+        up, down = (ahead, devices - ahead) if kind == "ring" else (end - start, start - end)
+        for way, hops, back in ((1, up, down), (-1, down, up)):
+            share = 0.0 if hops <= 0 or (kind == "ring" and hops > back) else 1.0
+            share /= 2 if kind == "ring" and up == down else 1  # as far both ways: half each
+            for hop in range(hops if share else 0):
+                links[(start + way * hop) % devices, way] += share
+    one = replace(axis("v5p", "4x4x4", "x")[0], kind=kind, size=devices)
+    moved = net.all_to_all(devices**2, one)  # a byte from each device to each
+    assert moved.link_bytes == pytest.approx(max(links.values()))
+
+
 def test_two_networks_work_at_the_same_time_and_wait_one_after_the_other() -> None:
     gpus = net.topology("h100", 32)
     gathered = net.all_gather(32e9, gpus["nvlink", "nic"])

@@ -125,5 +125,10 @@ def test_gains() -> None:
     assert (fusion.word, fusion.on) == ("gains", ())
     assert repr(fusion) == "<fusion on TPU v6e: gains, 2.5 times as fast>"
     assert gain(work.fuse(*four), four, "v6e").word == "loses"
+    product = work.matmul(8192, 8192, 8192)
+    for columns, there, back in ((8448, "neither", "neither"), (8704, "loses", "gains")):
+        larger = work.matmul(8192, columns, 8192)  # 3 % and 6 % more of all
+        assert gain(product, larger, "h100").word == there
+        assert gain(larger, product, "h100").word == back
     small = work.fusion_chain(64, 1024)
     assert gain(small, work.fuse(*small), "h100").times == pytest.approx((1.06, 4), abs=0.01)

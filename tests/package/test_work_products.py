@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from roofline_helpers.work import matmul
+from roofline_helpers.work import grouped_matmul, matmul
 
 
 def test_matmul():
@@ -30,6 +30,20 @@ def test_the_unit_computes_in_the_wider_type():
         ("int8", "int4"): "int8",
     }
     assert {(a, b): matmul(2, 2, 2, a, b=b).dtype for a, b in units} == units
+
+
+def test_experts_multiply_the_pairs_that_come_to_them():
+    # 6 tokens, 2 of 3 experts each: 12 pairs, through two matrices of 8 x 4, a gate, one of 4 x 8;
+    # the gate: negate, exp, + 1, divide, multiply
+    every = grouped_matmul(6, 8, 4, 3, 2)
+    assert every.matrix_flops == 12 * (2 * 2 * 8 * 4 + 2 * 4 * 8)
+    assert (every.vector_flops, every.transcendentals) == (12 * 4 * 5, 12 * 4)
+    assert every.bytes == 2 * (12 * 8 + 3 * 3 * 8 * 4 + 12 * 8)
+    one = grouped_matmul(6, 8, 4, 3, 2, local_experts=1, weights="fp8")
+    assert one.flops == every.flops / 3
+    assert one.bytes == 2 * 4 * 8 + 3 * 8 * 4 + 2 * 4 * 8
+    few = grouped_matmul(1, 8, 4, 64, 2)  # only two experts have a token
+    assert few.reads["weights"] == 2 * 2 * 3 * 8 * 4
 
 
 def test_tiles_read_operands_again():
