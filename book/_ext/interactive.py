@@ -2,7 +2,8 @@
 
 A cell's output brings its script along when the cell is executed; a committed notebook has none. On
 the site the script is once, in ``interactive/ask-HASH.js`` for questions and
-``interactive/instrument-HASH.js``, ``lab-HASH.js``, ``mfu-HASH.js`` or ``riddle-HASH.js`` where a
+``interactive/instrument-HASH.js``, ``lab-HASH.js``, ``mfu-HASH.js``,
+``judging-HASH.js`` or ``riddle-HASH.js`` where a
 page has more: the browser keeps it, and no page has an inline script.
 
 Prose pages take their pieces from ``page_questions.py``; what is inside
@@ -24,6 +25,7 @@ from sphinx.util.docutils import SphinxDirective
 import outputs
 from page_questions import questions
 from roofline.labs.javascript import LAB, RIDDLE
+from roofline.labs.judging import JUDGING
 from roofline.labs.mfu import MFU
 from roofline_helpers.pages.element import ASK, Bundle, script
 from roofline_helpers.pages.instruments import INSTRUMENT
@@ -40,7 +42,7 @@ def load(
 ) -> None:
     """Have a page with interactive pieces load the one script that it needs."""
     body = context.get("body") or ""
-    bundles = (LAB, RIDDLE, MFU, INSTRUMENT, ASK)
+    bundles = (LAB, RIDDLE, MFU, JUDGING, INSTRUMENT, ASK)
     bundle = next((bundle for bundle in bundles if f"<roofline-{bundle.name} " in body), None)
     if bundle is None:
         return

@@ -1,5 +1,6 @@
 """The questions of the prose pages: ``{ask}`` puts them there."""
 
+from roofline.labs.judging import good_time
 from roofline.labs.mfu import training_mfu
 from roofline.labs.riddle import riddle
 from roofline_helpers import pages
@@ -11,7 +12,7 @@ def questions() -> dict[str, Element]:
     """Return the questions that a page may ask for, by name."""
     return {
         "front-point": pages.point("h100", 64, key="front-point"),
-        "your-kernel": pages.your_kernel(),
+        "your-kernel": good_time(),
         "mfu": training_mfu(),
         "ledger": ledger(),
         "decode-riddle": riddle(),

@@ -1,8 +1,8 @@
 """Labs, and a sharded layer: models that run on the book's pages, held against the Python ones.
 
 Their scripts are in `assets`, with the constants that `javascript` writes, on top of those of the
-instruments in `roofline_helpers.pages`. `mfu` is a training run's MFU, `riddle` is the decode
-step's 40 orders as a game.
+instruments in `roofline_helpers.pages`. `mfu` is a training run's MFU, `judging` a kernel's
+measured time, `riddle` is the decode step's 40 orders as a game.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ kernel's shape. Both are an `element`, the output of a cell, which runs the scri
 
 from __future__ import annotations
 
-from roofline_helpers.pages.instruments import chain, matmul, point, ridges, your_kernel
+from roofline_helpers.pages.instruments import chain, matmul, point, ridges
 from roofline_helpers.pages.questions import answer, exercises, question
 
 __all__ = [
@@ -19,5 +19,4 @@ __all__ = [
     "point",
     "question",
     "ridges",
-    "your_kernel",
 ]

@@ -1,4 +1,4 @@
-"""Instruments on the page: any kernel, chips, matmuls, the chain, a reader's own kernel.
+"""Instruments on the page: any kernel, chips, matmuls, the chain.
 
 They compute in JavaScript what `roofline_helpers` computes in Python: `assets/model.js` and
 `verdicts.js` hold the model, with chips and costs from here, and tests hold both together.
@@ -12,12 +12,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from roofline_helpers import verdicts, work
-from roofline_helpers.chips import Chip, Figure, all_chips, assumed_floor
+from roofline_helpers import work
+from roofline_helpers.chips import Chip, Figure, all_chips
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import si, significant, table, table_html
-from roofline_helpers.measured import laws_of
 from roofline_helpers.pages.element import ASK, Bundle, Element, fragment, to_json
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.work import operations
@@ -308,49 +307,3 @@ def start_of(chip: str) -> tuple[dict[str, Any], Roofline]:
     """Return the starting values of all instruments, a chip and its 16-bit type, and their roof."""
     wanted = chip_of(chip)
     return {"chip": wanted.key, "dtype": wanted.half}, wanted.roofline(wanted.half)
-
-
-# --- The instrument for a reader's own kernel: counts, shapes, or the text of a compiled program -
-
-YOUR_KERNEL: dict[str, Any] = {
-    **{"peak": 1000, "memory": 3000, "flops": 1e12, "bytes": 1e10},
-    **{"m": 512, "n": 8192, "k": 8192},
-    **{"elements": 2**28, "reads": 2, "writes": 1, "each": 1},
-    **{"batch": 4, "heads": 32, "kvHeads": 8, "queries": 2048, "keys": 2048, "dim": 128},
-    "causal": "yes",
-}
-"""The initial values of the fields, for every kind of kernel."""
-
-
-def your_kernel() -> Element:
-    """Return an instrument: a reader's kernel under the roof of any chip, with a verdict.
-
-    It takes FLOPs and bytes, or the shape of a matmul, of an elementwise kernel or of attention.
-    The verdict names its assumptions.
-
-    Examples
-    --------
-    >>> your_kernel().kind
-    'your-kernel'
-    """
-    chosen, roof = start_of("h100")
-    start = {**YOUR_KERNEL, **chosen, "kind": "matmul"}
-    m, n, k = (YOUR_KERNEL[side] for side in "mnk")
-    job = work.matmul(m, n, k, start["dtype"])
-    verdict = verdicts.verdict(job, "h100", name=f"{m} × {n} × {k} matmul")
-    rows = [matmul_row(roof, start["dtype"], size) for size in (128, 512, 1024, 2048, 8192)]
-    floors = {"tpu": assumed_floor("tpu"), "other": assumed_floor("gpu")}
-    plain = (
-        f"{repr(verdict).strip('<>')}. Square ones, N × N × N, on {roof.name}, published ceilings"
-    )
-    more: dict[str, Any] = {"floors": floors, "laws": _laws()}
-    return instrument("your-kernel", "Your chip, your kernel", start, plain, rows, **more)
-
-
-def _laws() -> dict[str, dict[str, list[float]]]:
-    """Return the constants of each chip's law of matmuls by data type, shapes and median error."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for law in laws_of("matmul"):
-        numbers = [law.start, law.compute, law.memory, law.corner, law.step]
-        found.setdefault(law.chip, {})[law.dtype] = [*numbers, law.shapes, law.law.median]
-    return found
