@@ -156,7 +156,10 @@ def _kinds() -> dict[str, str]:
         rest = [percent(its["signed"])]
         names = ("median error", "in range", "rule of thumb", "with one factor per chip")
         rest += [f"{its[name]:.0%}" if its[name] == its[name] else "–" for name in names]
-        return [what, str(its["rows"]), f"{its['from'][:7]} to {its['to'][:7]}", *rest]
+        days = f"{its['from'][:7]} to {its['to'][:7]}"
+        # Pages of training and decode steps rarely name a version: their software is older
+        step = what.startswith(("training", "decode"))
+        return [what, str(its["rows"]), f"page read {days}" if step else days, *rest]
 
     heads = ["of", "rows", "software of", "signed, %", "median error", "in its range"]
     heads += ["the envelope's", "envelope, one factor per chip"]
