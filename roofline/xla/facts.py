@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -348,46 +348,55 @@ def _false(known: Known, node: Node, facts: list[Facts]) -> Part:
 
 
 def _between(known: Known, node: Node) -> Part:
-    """Return where a counter lies between two bounds, if each upper one is the next lower one.
+    """Return where a counter lies between two bounds, if each lower one is the upper one before.
 
     Bounds are taken to rise, as sums of sizes do: then each place lies between one pair of them.
     """
-    dims = node.dims
     sides = [_bounded(known, mask) for mask in node.ops]
     for lower, upper in (sides, sides[::-1]):
-        if lower is None or upper is None or (lower[1], upper[1]) != (True, False):
+        if lower is None or upper is None or not lower.below or upper.below:
             continue
-        groups = known[lower[0]].varies
-        if len(groups) == 1 and not groups & lower[2] and _next(lower[0], upper[0]):
-            others = lower[2] | groups
-            count = math.prod(dims[axis] for axis in lower[2])
-            return part(dims, {others: {_name(node, "between"): count}})
-    return whole(dims)
+        groups = known[lower.node].varies
+        apart = len(groups) == 1 and not groups & lower.axes and lower.axes == upper.axes
+        if apart and lower.inclusive != upper.inclusive and _next(lower.node, upper.node):
+            count = math.prod(node.dims[axis] for axis in lower.axes)
+            return part(node.dims, {lower.axes | groups: {_name(node, "between"): count}})
+    return whole(node.dims)
 
 
-def _bounded(known: Known, mask: Node) -> tuple[Node, bool, Axes] | None:
-    """Return the bound of a counter in a comparison, whether it is the lower, and their axes."""
-    while mask.op in ("broadcast", "reshape", "bitcast", "copy") and mask.dims == mask.ops[0].dims:
-        mask = mask.ops[0]
+class _Bound(NamedTuple):
+    """A bound of a counter: whether it is below it, or equal too, and the counter's axes."""
+
+    node: Node
+    below: bool
+    inclusive: bool
+    axes: Axes
+
+
+def _bounded(known: Known, mask: Node) -> _Bound | None:
+    """Return the bound of a counter in a comparison; None of other masks."""
     way = mask.attribute("direction")
     if mask.op != "compare" or way[:1] not in ("L", "G"):
         return None
-    counts = [known[side].values is not None for side in mask.ops]
-    if counts[0] == counts[1]:
-        return None
-    counter, bound = mask.ops if counts[0] else mask.ops[::-1]
-    rises = (way[0] == "L") != counts[0]
-    return bound, rises, known[counter].varies
+    one, other = mask.ops[:2]
+    for counter, bound, first in ((one, other, True), (other, one, False)):
+        values = known[counter].values
+        if values is not None and len(np.unique(values)) == values.size > 1:
+            return _Bound(bound, (way[0] == "L") != first, way[1] == "E", known[counter].varies)
+    return None
 
 
 def _next(lower: Node, upper: Node) -> bool:
     """Return whether the lower bounds are the upper ones, moved on by one."""
     lower, upper = _unspread(lower), _unspread(upper)
-    if lower.op == "concatenate":
-        lower = lower.ops[-1]
-    while lower.op in ("slice", "pad", "copy", "bitcast"):
-        lower = lower.ops[0]
-    return _unspread(lower) is upper
+    if lower.op == "concatenate" and [o.size for o in lower.ops] == [1, upper.size - 1]:
+        before = lower.ops[1]
+        return before.op == "slice" and not sliced(before)[0].start and before.ops[0] is upper
+    if lower.op != "pad" or lower.attribute("padding") not in ("1_0", "1_-1"):
+        return False
+    before = lower.ops[0]
+    before = before.ops[0] if before.op == "slice" and not sliced(before)[0].start else before
+    return before is upper
 
 
 def _unspread(node: Node) -> Node:

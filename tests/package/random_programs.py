@@ -180,6 +180,23 @@ def chosen_by_data(x: Any, _: Any, draw: Any, places: Any, flags: Any) -> Any:
 
 
 @operation
+def within_bounds(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+    x = lifted(x)
+    rows = jnp.resize(places, x.shape[:1]).reshape(-1, *[1] * (x.ndim - 1))
+    return jnp.where((rows >= 0) & (rows <= 5), x, 0.0)
+
+
+@operation
+def in_groups(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+    x = lifted(x)
+    ends = jnp.cumsum(places[:3])
+    starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends[:-1]])
+    rows = jnp.arange(x.shape[0])[None]
+    mask = (starts[:, None] <= rows) & (rows < ends[:, None])
+    return jnp.where(mask.reshape(*mask.shape, *[1] * (x.ndim - 1)), x[None], 0.0)
+
+
+@operation
 def one_hot(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
     x = lifted(x)
     return jax.nn.one_hot(jnp.resize(places, (4,)), x.shape[-2]) @ x

@@ -17,6 +17,8 @@ import planted_causes as planted
 import pytest
 from clean_programs import CLEAN
 from jax import lax
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 from test_diagnosis_causes import compiled, named, spec, timed
 from test_diagnosis_findings import H200
 
@@ -35,6 +37,7 @@ from roofline.diagnosis.findings.causes import (
     ZEROS,
     Claim,
 )
+from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import BETWEEN, GAP, HOST, TimedRow, waterfall
 from roofline.xla import can_compile
@@ -282,7 +285,7 @@ NAMED: dict[str, Kind] = {
     "the gradient of a ragged matmul by its weights": (
         by_weights(lambda w, x, sizes: lax.ragged_dot(x, w, sizes)),
         (narrow(16, 256, 512), narrow(1024, 256), ints(16)),
-        *(ZEROS, "ragged", 0.8, "multiplied by 4,096, of which 256 aren't zero", "lax.ragged_dot"),
+        *(ZEROS, "ragged", 0.7, "multiplied by 4,096, of which 256 aren't zero", "lax.ragged_dot"),
     ),
     "experts by a one-hot product": (
         experts,
@@ -420,6 +423,49 @@ def test_the_remedy_fits_the_program() -> None:
     assert not named(compiled(append, *args, donate_argnums=0))
     chain = compiled(lambda x: jnp.tanh(jnp.cumsum(x, axis=0)) * 2, spec(512, 512))
     assert not any("one jit" in finding.advice for finding in findings(chain))
+
+
+def test_one_number_of_numpy_s_widens_a_whole_step() -> None:
+    """Its gradient too: one finding, on the line of the number, as the first cause on an H200."""
+
+    def loss(w: Any, x: Any) -> Any:
+        x = x * np.sqrt(np.float32(1024))  # the line
+        for up, down in w:
+            x = x + jax.nn.gelu(x @ up) @ down
+        return (x.astype(jnp.float32) ** 2).mean()
+
+    w = [(narrow(1024, 4096), narrow(4096, 1024))] * 2
+    lowered = jax.jit(jax.grad(loss)).lower(w, narrow(4096, 1024))
+    text = str(lowered.compiler_ir("hlo").as_hlo_module().to_string())
+    case = modelled_case(Program(text, "gpu", written=text), H200)
+    wide = [finding for finding in findings(case) if finding.kind == WIDE]
+    assert len(wide) == 1
+    assert wide[0] == findings(case)[0]
+    assert wide[0].seconds > 0.3 * case.wall
+    line = int(wide[0].source.rpartition(":")[2])
+    assert "# the line" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
+    assert "Python number" in wide[0].advice
+
+
+@pytest.mark.skipif(can_compile("v5e") is not None, reason="no compiler for TPUs here")
+def test_devices_that_lost_the_batch_do_the_same() -> None:
+    mesh = AbstractMesh((4,), ("data",))
+
+    def at(*shape: int, axes: tuple[Any, ...] = ()) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, BF16, sharding=NamedSharding(mesh, P(*axes)))
+
+    def f(x: Any, w: Any) -> Any:
+        h = lax.with_sharding_constraint(jnp.tanh(x @ w), NamedSharding(mesh, P()))  # lost
+        return jnp.tanh(h @ w) @ w
+
+    report = roofline.analyze(f, at(64, 256, 512, axes=("data",)), at(512, 512), chip="v5e")
+    assert report.findings is not None
+    first = next(found for found in report.findings if found.cause == "on-each-device")
+    assert first is report.findings[0]
+    assert "each of 4 devices computes the same" in first.evidence
+    line = int(first.source.rpartition(":")[2])
+    assert "# lost" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
+    assert "with_sharding_constraint" in first.advice
 
 
 def test_the_headline_says_what_is_in_vain_and_not_that_narrower_types_help() -> None:

@@ -168,7 +168,8 @@ def _repeated(case: Case, program: Program, rows: list[TimedRow], times: dict[st
         if row.source in around and not row.kernel.flops.matrix and not row.kernel.collective:
             share = 1 - 1 / times[row.source]
             parts.append((row, row.seconds * share))
-    first, line = _first_whole(case, program, rows[0])
+    exchange, first, line = _first_whole(case, program, rows[0])
+    parts += [(exchange, exchange.seconds)] if exchange is not None else []
     devices = significant(max(times[line] for line in lines))
     evidence = f"each of {devices} devices computes the same at {', '.join(lines[:3])}"
     evidence += f": from {first} on the batch isn't split over them" if first else ""
@@ -179,8 +180,8 @@ def _repeated(case: Case, program: Program, rows: list[TimedRow], times: dict[st
     return Claim(ON_EACH_DEVICE, tuple(parts), evidence, source=line, remedy=remedy, known=True)
 
 
-def _first_whole(case: Case, program: Program, row: TimedRow) -> tuple[str, str]:
-    """Return what brings devices to the same data before a kernel, and its line of code."""
+def _first_whole(case: Case, program: Program, row: TimedRow) -> tuple[TimedRow | None, str, str]:
+    """Return the exchange that gives devices the same data before a kernel, and its line."""
     flow, left, seen = program.flow, list(program.flow.kernels.get(row.name, ())), set[int]()
     exchange: Node | None = None
     for node in left:
@@ -193,10 +194,11 @@ def _first_whole(case: Case, program: Program, row: TimedRow) -> tuple[str, str]
             if source is not None and source.kernel.collective is not None:
                 exchange = exchange or operand
     if exchange is None:
-        return "", row.source
+        return None, "", row.source
     before = [operand for operand in exchange.ops if operand.op != "parameter"]
     line = flow.line(before[0]) if before else flow.line(exchange)
-    return f"the {exchange.op} at {flow.line(exchange)}", line or row.source
+    said = f"the {exchange.op} at {flow.line(exchange)}"
+    return case.row(row, exchange.kernel), said, line or row.source
 
 
 _DRAWS = re.compile(

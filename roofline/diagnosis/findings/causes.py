@@ -109,9 +109,15 @@ class Case:
 
     @cached_property
     def kernels(self) -> tuple[TimedRow, ...]:
-        """The rows that are kernels of a known program."""
+        """The rows that are kernels of a known program, without those that take next to nothing."""
         known = (row for row in self.rows if row.kind == KERNEL and row.kernel.operations)
-        return tuple(row for row in known if row.program in self.programs)
+        least = 1e-4 * self.wall
+        return tuple(
+            row
+            for row in known
+            if row.program in self.programs
+            and (row.seconds >= least or row.kernel.host_bytes or row.kernel.collective)
+        )
 
     @cached_property
     def by_name(self) -> dict[tuple[str, str], TimedRow]:

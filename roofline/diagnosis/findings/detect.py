@@ -221,6 +221,9 @@ def _uncounted(case: Case) -> list[Finding]:
         evidence = f"{called}: its kernels are counted once, and may take any time"
         kernels = tuple(row.name for row in loops)
         found.append(Finding(LOOP_OF_UNKNOWN.key, 0.0, kernels, evidence))
+    for claim in small.single_elements(case):
+        names = tuple(row.name for row, _ in claim.parts)
+        found.append(Finding(claim.cause.key, 0.0, names, claim.evidence, claim.source))
     for cause, rows, reason in (
         (NO_ROOF, [row for row in case.rows if row.kernel.at_least], "so it may take any time"),
         (

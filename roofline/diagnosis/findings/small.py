@@ -176,12 +176,20 @@ _SINGLE = 2**12
 """Single elements from which on it matters that they are moved one after another."""
 
 
-def _single(node: Node) -> int:
-    """Return how many pieces of one element a gather or a scatter moves, if many; else 0."""
-    pieces = node.ops[-1] if node.op == "scatter" else node
-    window = "update_window_dims" if node.op == "scatter" else "offset_dims"
-    size = math.prod(pieces.dims[axis] for axis in node.numbers(window))
-    return pieces.size if size <= 1 and pieces.size >= _SINGLE else 0
+def single_elements(case: Case) -> Claims:
+    """Yield a TPU's moves of single elements, of which its compiler doesn't say the time."""
+    for row in case.kernels if case.platform == "tpu" else ():
+        flow = case.program(row).flow
+        for node in flow.kernels.get(row.name, ()):
+            if node.op not in ("gather", "scatter") or row.kernel.cycles is not None:
+                continue
+            pieces = node.ops[-1] if node.op == "scatter" else node
+            window = "update_window_dims" if node.op == "scatter" else "offset_dims"
+            each = math.prod(pieces.dims[axis] for axis in node.numbers(window))
+            if each <= 1 and pieces.size >= _SINGLE:
+                evidence = f"{pieces.size:,} single elements, one after another: nothing says how "
+                evidence += "long it takes"
+                yield whole(GATHER, row, evidence, flow.line(node))
 
 
 def gathers(case: Case) -> Claims:
@@ -195,10 +203,6 @@ def gathers(case: Case) -> Claims:
                 )
             if node.op not in ("gather", "scatter"):
                 continue
-            single = _single(node) if case.platform == "tpu" and not case.measured else 0
-            if single and row.kernel.cycles is None:
-                evidence = f"{single:,} single elements, one after another; nothing says how long"
-                yield Claim(GATHER, ((row, row.seconds),), evidence, source=flow.line(node))
             if not case.slow(row):
                 continue
             scatters = node.op == "scatter"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 from roofline.diagnosis.findings.causes import WIDE, Case, Cause, Claim, Claims, whole
 from roofline.diagnosis.flow import VIEWS, Flow
@@ -52,14 +51,15 @@ def widened(case: Case) -> Claims:
 _Key = tuple[str, tuple[int, ...]]
 
 
-class Planted(NamedTuple):
+@dataclass(frozen=True)
+class Planted:
     """The promotions of a program as it was written, and the first one before each product.
 
     By what they are called and their dimensions, which a compiler keeps.
     """
 
-    casts: dict[_Key, Node]
-    products: dict[_Key, Node]
+    casts: dict[_Key, Node] = field(default_factory=dict)
+    products: dict[_Key, Node] = field(default_factory=dict)
 
 
 def _key(node: Node) -> _Key:
@@ -67,17 +67,35 @@ def _key(node: Node) -> _Key:
 
 
 def _promoted(flow: Flow) -> Planted:
-    """Return the promotions in a program as written."""
-    planted = Planted({}, {})
+    """Return the promotions in a program as written.
+
+    Of a line of code the first one counts: its backward pass widens again what is wide already.
+    """
+    planted = Planted()
+    by_line: dict[str, Node] = {}
     for node in flow.graph.nodes:
         cast = flow.known[node].widened
         if cast is not None and cast is node:
             planted.casts.setdefault(_key(cast), cast)
         if _narrow_side(flow, node):
             plants = [flow.known[operand].widened for operand in node.ops[:2]]
-            first = min((p for p in plants if p is not None), key=_order, default=node)
+            roots = [_root(flow, plant) for plant in plants if plant is not None]
+            first = min(roots, key=_order, default=node)
+            first = by_line.setdefault(flow.line(node), first)
             planted.products.setdefault(_key(node), first)
-    return planted
+    casts = {key: by_line.get(flow.line(cast), cast) for key, cast in planted.casts.items()}
+    return replace(planted, casts=casts)
+
+
+def _root(flow: Flow, cast: Node) -> Node:
+    """Return the cast that made another one necessary: that of what the value meets, if any."""
+    for _ in range(8):
+        meets = _widening(flow, cast)
+        before = None if meets is None else flow.known[meets].widened
+        if before is None or before is cast:
+            break
+        cast = before
+    return cast
 
 
 def _order(node: Node) -> int:
@@ -91,12 +109,13 @@ def _widened(case: Case, flow: Flow, row: TimedRow, asked: Planted | None) -> Cl
     if plant is not None and asked is None and not plant.op_name.endswith("convert_element_type"):
         plant = None  # the compiler's own
     if asked is not None:  # a CPU's compiler widens on its own: only what was written counts
-        plant = asked.casts.get(_key(plant)) if plant is not None else None
-        for node in nodes if plant is None else ():
-            plant = plant or asked.products.get(_key(node))
+        cast = None if plant is None else asked.casts.get(_key(plant))
+        made = (asked.products.get(_key(node)) for node in nodes)
+        plant = next((product for product in made if product is not None), cast)
         source = case.program(row).intent or flow
     if plant is None or plant.size < 2**10:
         return
+    plant = _root(source, plant)
     products = [node for node in nodes if _narrow_side(flow, node)]
     factors = {flow.source(operand).number for node in products for operand in node.ops[:2]}
     read = _share(flow, [operand for operand, _, _ in flow.taken(row.name)], factors)
