@@ -73,16 +73,25 @@ class Flow:
             self._work[node.number] = float(amount)
         return self._work[node.number]
 
+    @cached_property
+    def results(self) -> set[int]:
+        """The numbers of the nodes that the program returns."""
+        return {node.number for node in self.graph.results}
+
+    @cached_property
+    def returned(self) -> set[int]:
+        """The numbers of the values that the program returns, whatever their names."""
+        return {self.source(node).number for node in self.graph.results}
+
     def made(self, name: str) -> list[Node]:
         """Return the values of a kernel that others read, or the program returns."""
-        results = {node.number for node in self.graph.results}
         return [
             node
             for node in self.kernels.get(name, ())
             if node.op not in ("constant", ELEMENT)
             and (
                 not node.users
-                or node.number in results
+                or node.number in self.results
                 or any(user.kernel != name for user in node.users)
             )
         ]

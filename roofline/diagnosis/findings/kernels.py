@@ -207,8 +207,7 @@ def chains(case: Case) -> Claims:
         names = {reader.kernel for node in made for reader in flow.readers(node)}
         readers = [case.row(row, name) for name in sorted(names)]
         found = [reader for reader in readers if reader is not None and _pointwise(reader)]
-        returned = {flow.source(result).number for result in flow.graph.results}
-        if not found or len(found) < len(names) or any(n.number in returned for n in made):
+        if not found or len(found) < len(names) or any(n.number in flow.returned for n in made):
             continue
         size = float(sum(node.shape.bytes for node in made))
         parts = [(row, case.without_bytes(row, written=size))]
