@@ -146,7 +146,7 @@ class Ceilings:
             expected_of(kernel_of(row.kernel.running(1), self.chip)).times(row.launches)
             for row in roofed
         ]
-        whole = math.fsum(each.low if each.seconds is None else each.seconds for each in every)
+        whole = math.fsum(each.known for each in every)
         return combined(every, whole, self.chip)
 
     def judged(self, row: TimedRow) -> Judgement | None:

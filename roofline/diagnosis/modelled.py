@@ -98,7 +98,7 @@ def modelled_case(
     if report is not None:
         exposed = report.timeline.exposed
         for kernel, waited, likely in zip(report.kernels, exposed, report.likely, strict=True):
-            seconds = likely.low if likely.seconds is None else likely.seconds
+            seconds = likely.known
             if kernel.host_bytes:  # how long the host takes isn't known: its launch keeps the row
                 seconds = max(seconds, floor * kernel.launches)
             launches.setdefault(kernel.name, []).append(Launch(kernel, waited, seconds))

@@ -110,9 +110,7 @@ def _beyond(report: Report) -> bool:
 
 def known(expected: Expected | None) -> float:
     """Return the seconds to expect; those that it takes at least where no more is known."""
-    if expected is None:
-        return 0.0
-    return expected.low if expected.seconds is None else expected.seconds
+    return 0.0 if expected is None else expected.known
 
 
 BEYOND = 1.5
@@ -176,7 +174,7 @@ def answer(report: Report) -> list[str]:
 def _slowest(report: Report) -> list[str]:
     """Return which kernel of a program that its roof doesn't explain to look at first."""
     pairs = zip(report.kernels, report.likely, strict=True)
-    kernel, likely = max(pairs, key=lambda pair: known(pair[1]) - (pair[0].roof_seconds or 0.0))
+    kernel, likely = max(pairs, key=lambda pair: pair[1].known - (pair[0].roof_seconds or 0.0))
     source = f" ({kernel.work.source})" if kernel.work.source else ""
     roof = si(kernel.roof_seconds or 0.0, "s")
     often = f", launched {kernel.launches:,} times" if kernel.launches > 1 else ""
@@ -450,7 +448,7 @@ def _expected(report: Report) -> dict[str, tuple[float, bool]]:
     for kernel, likely in zip(report.kernels, report.likely, strict=True):
         before, more = sums.get(kernel.name, (0.0, False))
         if not kernel.work.overlaps:
-            before, more = before + known(likely), more or likely.seconds is None
+            before, more = before + likely.known, more or likely.seconds is None
         sums[kernel.name] = before, more
     return sums
 

@@ -280,10 +280,7 @@ class Report:
             for likely, kernel in zip(self.likely, self.kernels, strict=True)
             if not kernel.work.overlaps and kernel.launches
         ]
-        counted = [
-            (likely.low if likely.seconds is None else likely.seconds, kernel.limit or "")
-            for likely, kernel in alone
-        ]
+        counted = [(likely.known, kernel.limit or "") for likely, kernel in alone]
         whole, _ = self._total(counted)
         found = combined([likely for likely, _ in alone], whole, self.chip)
         launches = sum(kernel.launches for _, kernel in alone)

@@ -180,9 +180,9 @@ def expected(job: Work, chip: str | Chip) -> Expected:
         return Expected(middle, *ends, f"measured, {len(near)} like it", why)
     features = features_of_work(job)
     found = None if features is None else expected_kernel(features, chip)
-    law = law_of(job, chip)
     if found is not None:
         return found
+    law = law_of(job, chip)
     if law is None:
         least = float(chip.roofline(job.dtype).without_floor().time(job))
         return Expected(None, least, math.inf, NOT_MEASURED, f"no kernels like {job.name}")

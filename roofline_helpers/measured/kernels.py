@@ -304,6 +304,11 @@ class Expected(Fields):
             return si(self.seconds, "s")
         return f"{si(self.seconds, 's')} ({si(self.low, 's')} to {high})"
 
+    @property
+    def known(self) -> float:
+        """The seconds to expect, or those that it takes at least where no more is known."""
+        return self.low if self.seconds is None else self.seconds
+
     def times(self, n: float) -> Expected:
         """Return the time of so many launches, one after another."""
         seconds = None if self.seconds is None else self.seconds * n

@@ -162,8 +162,7 @@ class Case:
         if chip is None or self.ceilings.measured is not None:
             return self.roof(row, like)
         launched = replace(like, launches=max(round(row.launches), 1))
-        found = expected_of(kernel_of(launched, chip.per_device()))
-        return found.low if found.seconds is None else found.seconds
+        return expected_of(kernel_of(launched, chip.per_device())).known
 
     def saved(self, row: TimedRow, like: xla.Row) -> float:
         """Return the seconds that a kernel would save if its work were like this.
