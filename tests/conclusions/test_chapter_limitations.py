@@ -66,3 +66,15 @@ def test_the_three_times_of_the_opening() -> None:
     assert judged.least == pytest.approx(2.2e-6, rel=0.03)
     assert call.seconds == pytest.approx(41e-6, rel=0.02)
     assert rh.judge(cube, "v6e", own).verdict == "not measured"
+
+
+def test_cold_adds_lie_at_the_upper_end_and_warm_ones_at_the_lower() -> None:
+    timed = rh.measured.device_records("timed")["h200"]
+    for rows in (122, 407, 1221):  # 3 to 30 MB
+        cold, warm = (
+            rh.judge(rh.work.add(rows * 4096), "h200", timed.sample(name, "jax").seconds)
+            for name in (f"add {rows}×4096 bf16, cold", f"add {rows}×4096 bf16, warm")
+        )
+        assert (cold.verdict, warm.verdict) == ("slow for its kind", "inside")
+        assert cold.seconds < 1.15 * cold.high
+        assert warm.seconds - warm.low < warm.high - warm.seconds
