@@ -272,8 +272,9 @@ def requested(jaxpr: ClosedJaxpr) -> float | None:
 
     None if they aren't known: loops and branches that depend on data.
     """
-    walk = _products(jaxpr.jaxpr)
-    return None if walk.unsure else walk.matrix
+    least, most = (_products(jaxpr.jaxpr, most) for most in (False, True))
+    unsure = (least.unsure | most.unsure) - {"branches"}  # which may have the same matmuls
+    return None if unsure or least.matrix != most.matrix else least.matrix
 
 
 def unused(jaxpr: ClosedJaxpr) -> float:
@@ -288,8 +289,8 @@ def unused(jaxpr: ClosedJaxpr) -> float:
     return 1 - _products(needed).matrix / requested_flops if requested_flops else 0.0
 
 
-def _products(jaxpr: Jaxpr) -> Body:
-    walk = Body((), np.zeros((0, 1)))
+def _products(jaxpr: Jaxpr, most: bool = False) -> Body:
+    walk = Body((), np.zeros((0, 1)), most=most)
     walk.run(jaxpr, {}, np.ones(1))
     return walk
 
