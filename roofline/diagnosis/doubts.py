@@ -10,6 +10,7 @@ from roofline.diagnosis.rows import KERNEL, LOOP, TimedRow
 from roofline.diagnosis.trace import Trace
 from roofline.measure.machine import busy
 from roofline.xla.arrays import memory_notes
+from roofline.xla.buffers import buffers_at_peak
 from roofline_helpers.common.show import si
 
 BEATEN = 1.2
@@ -79,7 +80,7 @@ def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> l
         answered += ("conditional ",)
     notes: list[str] = []
     for program in ran:
-        notes += memory_notes(program.module, program.ledger.rows)
+        notes += memory_notes(program.module, buffers_at_peak(program.module, program.platform))
     for program in ran:
         notes += program.ledger.notes
     return list(dict.fromkeys(note for note in notes if not note.startswith(answered)))[:12]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import tempfile
@@ -20,7 +21,7 @@ from roofline.diagnosis.trace import (
     typical_runs,
 )
 from roofline.measure.timing import CannotRun, reason
-from roofline.xla.analysis import futile_notes
+from roofline.xla.analysis import captured_notes, futile_notes
 from roofline.xla.buffers import buffers_at_peak, listing
 from roofline.xla.compiler import executable_of
 from roofline.xla.hlo import parse
@@ -215,7 +216,7 @@ def compiled_runner(
     """
     name = function_name(fn)
     begun = perf_counter()
-    given = is_compiled(fn)
+    given, seconds = is_compiled(fn), 0.0
     compiled = fn
     notes: list[str] = []
     calls: tuple[PallasKernel, ...] = ()
@@ -225,12 +226,14 @@ def compiled_runner(
     else:
         known = lower(fn, arguments, jit, advice=AS_IT_IS)
         compiled, arguments = executable_of(known, options), known.arguments
+        seconds = perf_counter() - begun
         calls, notes = known.calls, list(futile_notes(known))
+        compiling = functools.partial(executable_of, options=options)
+        notes += captured_notes(known, seconds, compiling)
         if is_of_nnx(fn):
             notes.append(
                 "the executable is timed: nnx.jit's own work in Python before each call isn't in it"
             )
-    seconds = perf_counter() - begun
     positional, named = _dynamic(compiled, arguments, name)
     return Runner(
         compiled,

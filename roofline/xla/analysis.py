@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,8 @@ def report_of(
     platform, axes = lowered.platform, axes_of_mesh(mesh)
     module = parse(program.text)
     ledger = kernels(module, platform, turns=turns, calls=lowered.calls)
+    buffers = buffers_at_peak(module, platform)
+    seconds = time.perf_counter() - started
     report = Report(
         name=name,
         target=lowered.target,
@@ -361,7 +364,8 @@ def report_of(
         rows=tuple(with_axes(row, axes) for row in ledger.rows),
         notes=(
             *futile_notes(lowered),
-            *memory_notes(module, ledger.rows),
+            *captured_notes(lowered, seconds, compile_program),
+            *memory_notes(module, buffers),
             *ledger.notes,
             *_platform_notes(lowered),
         ),
@@ -372,11 +376,11 @@ def report_of(
         mesh=mesh,
         topology=lowered.topology,
         memory=program.memory,
-        buffers=buffers_at_peak(module, platform),
+        buffers=buffers,
         requested_flops=lowered.requested,
         needed=None if is_compiled(fn) else needed_by(lowered, turns),
         calls=lowered.calls,
-        compiling=time.perf_counter() - started,
+        compiling=seconds,
         text=program.text,
         written=written,
     )
@@ -451,6 +455,44 @@ def _unused_donations(lowered: Lowered) -> list[str]:
             called = f"argument {number}, {info.dtype}[{','.join(map(str, info.shape))}]"
             notes.append(f"{NOT_REUSED}{called}: no result that is left has its shape and type")
     return notes
+
+
+SLOW = 3.0
+"""Seconds of compiling from which on it is asked how long it takes without captured arrays."""
+
+
+def captured_notes(
+    lowered: Lowered, seconds: float, compiled: Callable[[Lowered], Any]
+) -> list[str]:
+    """Return a note on the arrays that a function closes over, and what they did to compiling.
+
+    That took so many `seconds`; `compiled` compiles a program.
+    """
+    arrays = lowered.captured
+    if not arrays:
+        return []
+    listed = [f"{array.name or 'an array'}, {array.type}" for array in arrays[:LISTED]]
+    listed += [f"{len(arrays) - LISTED} more"] if len(arrays) > LISTED else []
+    size = si(sum(array.bytes for array in arrays), "B")
+    are, constants, copies, them, as_arguments = (
+        ("are", "constants", "copies of them", "them", "as arguments")
+        if len(arrays) > 1
+        else ("is", "a constant", "a copy of it", "it", "as an argument")
+    )
+    took = f"Tracing and compiling took {si(seconds, 's')}"
+    if seconds > SLOW and lowered.with_arguments is not None and lowered.partitions == 1:
+        with contextlib.suppress(Exception):  # such as a constant that fixed a shape
+            begun = time.perf_counter()
+            compiled(replace(lowered, stage=lowered.with_arguments()))
+            took += f"; with {them} {as_arguments}, {si(time.perf_counter() - begun, 's')}"
+    return [
+        f"{' and '.join(listed)} ({size}) {are} closed over, and not passed: {constants} of the "
+        f"program, which holds {copies}. {took}. Pass {them} {as_arguments}"
+    ]
+
+
+LISTED = 3
+"""Captured arrays that are listed."""
 
 
 def futile_notes(lowered: Lowered) -> tuple[str, ...]:

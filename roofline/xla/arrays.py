@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from roofline.xla.flops import results
-from roofline.xla.hlo import Instruction, Module, Shape
-from roofline.xla.ledger import Row
+from roofline.xla.buffers import Buffer
+from roofline.xla.hlo import Module, Shape
 from roofline_helpers.common.show import si
 
 FEWEST = 3
@@ -17,8 +16,11 @@ LARGE = 2**27
 """Bytes from which on an array is called large."""
 
 
-def memory_notes(module: Module, rows: Sequence[Row]) -> list[str]:
-    """Return notes on arguments that could be donated, and on an array that outgrows them all."""
+def memory_notes(module: Module, buffers: Sequence[Buffer]) -> list[str]:
+    """Return notes on arguments that could be donated, and on an array that outgrows them all.
+
+    `buffers` are those that are alive when it needs most memory.
+    """
     arguments = {int(argument.literal or 0): argument for argument in module.entry.parameters}
     left = Counter(map(_kind, module.entry.root.shape.leaves))
     for number in module.donated:
@@ -31,7 +33,7 @@ def memory_notes(module: Module, rows: Sequence[Row]) -> list[str]:
             free.append(argument)
     size, whole = (sum(a.shape.bytes for a in group) for group in (free, arguments.values()))
     largest = max((argument.shape.bytes for argument in arguments.values()), default=0)
-    notes = _largest(module, rows, largest)
+    notes = _largest(buffers, largest)
     if len(free) >= FEWEST and 10 * size > whole and size >= LARGE:
         first = free[0].op_name.replace("\\'", "'") or f"argument {free[0].literal}"
         notes.append(
@@ -47,23 +49,30 @@ def _kind(shape: Shape) -> tuple[str, tuple[int, ...]]:
     return shape.dtype, tuple(shape.dims)
 
 
-def _largest(module: Module, rows: Sequence[Row], argument: int) -> list[str]:
-    """Return a note on the largest array that a kernel writes, if no argument is half as large."""
-    by_name: dict[str, Instruction] = {}
-    for computation in module.computations.values():
-        by_name |= computation.by_name
-    written = [(leaf, row) for row in rows for leaf in results(by_name[row.name]).leaves]
-    if not written:
-        return []
-    shape, row = max(written, key=lambda pair: pair[0].bytes)
-    if shape.bytes < max(LARGE, 2 * argument):
-        return []
-    times = sum(leaf.dims == shape.dims for leaf, _ in written)
-    more = f", and {times - 1} more of its sizes" if times > 1 else ""
-    wide = " or hold it in bfloat16" if shape.dtype == "f32" else ""
-    where = f"at {row.source} " if row.source else ""
-    return [
-        f"the largest array is {shape}, {si(shape.bytes, 'B')}, larger than any argument, written "
-        f"{where}by {row.role}{more}. Compute in parts what needs it (a loss over chunks of tokens)"
-        f"{wide}"
+def _largest(buffers: Sequence[Buffer], argument: int) -> list[str]:
+    """Return a note on the largest array that a reader can do without, if it outgrows arguments.
+
+    Results are what was asked for, and a gathered array is whole for a while on purpose.
+    """
+    own = [
+        buffer
+        for buffer in buffers
+        if buffer.kind == "temporary" and not buffer.role.startswith(_GATHERED)
     ]
+    if not own:
+        return []
+    largest = max(own, key=lambda buffer: buffer.bytes / buffer.count)
+    size = largest.bytes // largest.count
+    if size < max(LARGE, 2 * argument):
+        return []
+    more = f", and {largest.count - 1} more like it" if largest.count > 1 else ""
+    wide = " or hold it in bfloat16" if largest.shape.startswith("f32") else ""
+    where = f"at {largest.source} " if largest.source else ""
+    return [
+        f"the largest array that isn't returned is {largest.shape}, {si(size, 'B')}, larger than "
+        f"any argument, written {where}by {largest.role}{more}. Compute in parts what needs it (a "
+        f"loss over chunks of tokens){wide}"
+    ]
+
+
+_GATHERED = ("all-gather", "all-to-all", "all-reduce", "collective-permute")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import math
 import re
 import sys
@@ -14,6 +15,7 @@ from types import MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
+from roofline.xla.body import inside
 from roofline.xla.pallas import PallasKernel, counted, foreign, requested, unused
 from roofline.xla.targets import (
     chip_key,
@@ -28,6 +30,7 @@ from roofline_helpers.common.checks import BadType, BadValue, RooflineError, nam
 
 if TYPE_CHECKING:
     import jax
+    from jax.extend.core import ClosedJaxpr, Jaxpr
     from jaxlib.mlir import ir
 
 # --- Arguments -----------------------------------------------------------------------------------
@@ -201,13 +204,22 @@ def _described(value: Any) -> str:
 # --- From a function to a traced program ---------------------------------------------------------
 
 
+class Captured(NamedTuple):
+    """An array that a function closes over: its name where it is known, its type, its bytes."""
+
+    name: str
+    type: str
+    bytes: int
+
+
 @dataclass(frozen=True)
 class Lowered:
     """A lowered program (`jax.stages.Lowered`) with its target and further facts.
 
     `arguments` are those of its executable, `devices` those of a topology (none: JAX's device
     here), `calls` its Pallas kernels, `requested` the FLOPs of the function's matmuls, `unused` the
-    share of these that no result needs.
+    share of these that no result needs, `captured` the large arrays that it closes over, and
+    `with_arguments` lowers it with these as arguments.
     """
 
     stage: Any
@@ -220,6 +232,8 @@ class Lowered:
     calls: tuple[PallasKernel, ...] = ()
     requested: float | None = None
     unused: float = 0.0
+    captured: tuple[Captured, ...] = ()
+    with_arguments: Callable[[], Any] | None = None
 
     @functools.cached_property
     def module(self) -> ir.Module:
@@ -467,8 +481,73 @@ def _lowered(
             calls=counted(traced.jaxpr, platform) if platform != "cpu" else (),
             requested=requested(traced.jaxpr),
             unused=unused(traced.jaxpr),
+            captured=captured_by(fn, traced.jaxpr),
+            with_arguments=functools.partial(_with_arguments, traced, ahead),
         )
     return lowered
+
+
+CAPTURED = 2**20
+"""Bytes from which on an array that a function closes over is named."""
+
+
+def captured_by(fn: Any, jaxpr: ClosedJaxpr) -> tuple[Captured, ...]:
+    """Return the arrays that a traced function closes over, the largest first.
+
+    They are constants of its program. Their names are those by which the function, or an object
+    whose method it is, knows them.
+    """
+    import jax
+
+    held = {id(array): array for array in _constants(jaxpr.jaxpr, jaxpr.consts)}
+    large = [array for array in held.values() if getattr(array, "nbytes", 0) >= CAPTURED]
+    names: dict[int, str] = {}
+    for name, value in _known_to(fn).items() if large else ():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(value):
+            names.setdefault(id(leaf), name + jax.tree_util.keystr(path))
+    found = [Captured(names.get(id(a), ""), _described(a), int(a.nbytes)) for a in large]
+    return tuple(sorted(found, key=lambda array: -array.bytes))
+
+
+def _constants(jaxpr: Jaxpr, own: Sequence[Any]) -> Iterator[Any]:
+    """Yield the constants of a jaxpr, and of those inside it."""
+    yield from own
+    for equation in jaxpr.eqns:
+        for inner, constants in inside(equation):
+            yield from _constants(inner, constants)
+
+
+def _known_to(fn: Any) -> dict[str, Any]:
+    """Return what a function finds by name without being given it."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    called = fn if hasattr(fn, "__code__") else getattr(fn, "__wrapped__", fn)
+    owner, called = (
+        (called.__self__, called.__func__)
+        if isinstance(called, MethodType)
+        else (called, called if hasattr(called, "__code__") else type(called).__call__)
+    )
+    known = {f"self.{name}": value for name, value in getattr(owner, "__dict__", {}).items()}
+    with contextlib.suppress(TypeError, ValueError):  # not of Python, or of another function
+        found = inspect.getclosurevars(called)
+        known |= {**found.globals, **found.nonlocals}
+    return known
+
+
+def _with_arguments(traced: Any, ahead: Mapping[str, Any]) -> Any:
+    """Lower a traced function with the arrays that it closes over as arguments."""
+    import jax
+
+    closed = traced.jaxpr
+
+    def fn(held: Any, given: Any) -> Any:
+        return jax.core.eval_jaxpr(closed.jaxpr, held, *given)
+
+    def shape(array: Any) -> Any:
+        return jax.ShapeDtypeStruct(array.shape, array.dtype)
+
+    held, given = map(shape, closed.consts), map(shape, closed.in_avals)
+    return jax.jit(fn).trace(list(held), list(given)).lower(**ahead)
 
 
 @contextlib.contextmanager

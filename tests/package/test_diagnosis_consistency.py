@@ -19,9 +19,10 @@ from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import GAP, HOST, KERNEL, TimedRow, in_graphs, with_program
 from roofline.diagnosis.trace import Event, Span, Trace
 from roofline.xla.arrays import memory_notes
+from roofline.xla.buffers import buffers_at_peak
 from roofline.xla.expected import best_peak
 from roofline.xla.hlo import parse
-from roofline.xla.ledger import Row, kernels
+from roofline.xla.ledger import Row
 from roofline_helpers.common.show import si
 
 EXPLAIN = sys.modules["roofline.diagnosis.explain"]
@@ -187,13 +188,33 @@ def test_memory_that_donation_saves_and_the_largest_array_are_named(
     weights = 65536 * 2048 + 2 * (4 * 2048**2 + 3 * 2048 * 8192)
     assert f"{si(states * weights, 'B')} of memory could be saved" in notes
     assert "24 arguments (w['d'] and others" in notes
-    assert "the largest array is f32[4,2048,65536], 2.15 GB" in notes
+    assert "the largest array that isn't returned is f32[4,2048,65536], 2.15 GB" in notes
     assert "record_traces.py:269" in notes
     text = STATE.replace("ALIASED", "input_output_alias={ {0}: (0, {}, may-alias) }, ")
     for program, saved in ((STATE.replace("ALIASED", ""), "537 MB"), (text, "403 MB")):
         module = parse(program)
-        (note,) = memory_notes(module, kernels(module, "gpu").rows)
+        (note,) = memory_notes(module, buffers_at_peak(module, "gpu"))
         assert note.startswith(saved)
+
+
+def test_an_array_is_named_that_a_reader_can_do_without_and_no_result() -> None:
+    wide, thin = "f32[32768,4096]{1,0}", "f32[32768]{0}"
+
+    def largest(lines: str) -> list[str]:
+        module = parse(
+            "HloModule m\n\n%add () -> f32[] {\n  %a = f32[] parameter(0)\n"
+            "  %b = f32[] parameter(1)\n  ROOT %s = f32[] add(%a, %b)\n}\n\n"
+            f"ENTRY %main () -> f32[] {{\n  %x = {thin} parameter(0)\n  %z = f32[] constant(0)\n"
+            f"  %w = {wide} {lines}\n}}"
+        )
+        return memory_notes(module, buffers_at_peak(module, "gpu"))
+
+    wider, gathered = (f"{op}(%x), dimensions={{0}}" for op in ("broadcast", "all-gather"))
+    summed = f"%r = {thin} reduce(%w, %z), dimensions={{1}}, to_apply=%add"
+    [note] = largest(f"{wider}\n  ROOT {summed}")
+    assert note.startswith("the largest array that isn't returned is f32[32768,4096], 537 MB")
+    assert largest(f"{wider}\n  {summed}\n  ROOT %t = ({thin}, {wide}) tuple(%r, %w)") == []
+    assert largest(f"{gathered}\n  ROOT {summed}") == []
 
 
 STATE = """HloModule update, ALIASEDis_scheduled=true

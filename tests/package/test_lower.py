@@ -1,6 +1,7 @@
 """One way in: what `analyze`, `explain` and `measure` take, and that no work is lost on the way."""
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from jax.sharding import SingleDeviceSharding
 from roofline import measure, xla
 from roofline.cli import load_call
 from roofline.diagnosis import explain
+from roofline.xla import analysis
 from roofline_helpers.common.checks import BadType, BadValue
 
 N, ROWS = 512, 256
@@ -230,6 +232,60 @@ def test_work_that_nothing_returns_is_told() -> None:
     why = explain(jax.jit(nnx_step), model, optimiser, x, y, **FAST)
     for shown in (why.describe(), why._repr_html_(), why.to_json()):
         assert said in shown
+
+
+# --- what a function closes over ------------------------------------------------------------------
+
+TABLE = jnp.asarray(np.random.default_rng(0).random((1024, 512), np.float32))
+WEIGHTS = {"up": TABLE * 2, "small": TABLE[:2]}
+
+
+class Held:
+    def __init__(self) -> None:
+        self.table = TABLE + 1
+
+    def __call__(self, x: Any) -> Any:
+        return x @ self.table
+
+    def step(self, x: Any) -> Any:
+        return x @ self.table
+
+
+def closing_over() -> Any:
+    inner = TABLE + 2
+    return lambda x: jax.jit(lambda x: x @ inner)(x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (lambda x: x @ TABLE, "TABLE"),
+        (jax.jit(lambda x: x @ WEIGHTS["up"] + WEIGHTS["small"][0]), "WEIGHTS['up']"),
+        (functools.partial(lambda times, x: times * x @ TABLE, 3), "TABLE"),
+        (Held(), "self.table"),
+        (Held().step, "self.table"),
+        (closing_over(), "inner"),
+        (lambda x: x @ np.ones((1024, 512), np.float32), "an array"),
+    ],
+)
+def test_a_large_array_that_is_closed_over_is_named(fn: Any, name: str) -> None:
+    [note] = [note for note in xla.analyze(fn, jnp.ones((8, 1024))).notes if "closed over" in note]
+    assert note.startswith(f"{name}, f32[1024,512] (2.1 MB) is closed over, and not passed")
+    assert note.endswith("Pass it as an argument")
+
+
+def test_what_a_captured_array_did_to_compiling_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "SLOW", 0.0)
+
+    def two(x: Any) -> Any:
+        return (x @ TABLE).sum() + (x @ WEIGHTS["up"]).sum()
+
+    said = r"TABLE.*WEIGHTS\['up'\].*4\.19 MB.*took [\d.]+ m?s; with them as arguments, [\d.]+ m?s"
+    x = jnp.ones((8, 1024))
+    for notes in (xla.analyze(two, x).notes, explain(two, x, **FAST).notes):
+        assert any(re.search(said, note) for note in notes)
+    passed = xla.analyze(lambda table, x: x @ table, TABLE, x)
+    assert not any("closed over" in note for note in passed.notes)
 
 
 # --- executables, slices, keyword arguments -------------------------------------------------------
