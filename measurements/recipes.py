@@ -3,7 +3,7 @@
     python -m measurements.recipes KEY…    compile, and write roofline/data/compiled
 
 A row of `data/published` with a `program` names what the program needs besides. The model is the
-page of JAX of the chapter on sharding, read from its notebook; what a recipe has besides is here:
+page of JAX of its chapter, read from the notebook; what a recipe has besides is here:
 results with names, so that some are kept, moved to the host or computed again; types; a loss that
 keeps no logits in fp32; mixtures of experts by seats and masks. Each takes minutes and about 2 GB.
 
@@ -34,7 +34,7 @@ from roofline_helpers.models import Decoder
 from tools import books
 from tools.notebooks.records import COMPILED
 
-CHAPTER = books.ROOT / "notebooks/sharding-a-layer.ipynb"
+CHAPTER = books.ROOT / "notebooks/step-without-chips.ipynb"
 MESH, FIRST, LAST = "def mesh_of", "LLAMA =", "BATCH, SEQ ="
 NAMES = ("input", "qkv", "attention", "output", "up")
 """Results of a layer that a backward pass may keep, by the product that makes them."""

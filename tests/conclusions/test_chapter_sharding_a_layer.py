@@ -1,48 +1,6 @@
 """Conclusions of the chapter sharding-a-layer: each test would refute one."""
 
-import re
-from typing import Any
-
-import pytest
-from conclusions import kept
-
 import roofline
-
-
-def waits(report: Any, axes: tuple[str, ...] = ()) -> float:
-    chosen = (e for e in report.exchanges if not axes or e.collective.axis in axes)
-    return sum(exchange.exposed for exchange in chosen)
-
-
-def test_a_hand_count_misses_scores_computed_again_and_up_to_half_of_the_exchanges() -> None:
-    cube, pod = (kept()[f"whole-llama-{name}", "v5p"] for name in ("64x1", "512x8"))
-    place = roofline.network.topology("v5p", "4x4x4")
-    hand = roofline.training.step("llama-3-8b", place, {"fsdp": 64}, batch=512, seq=4096)
-    sent = sum(each.seconds for each in cube.exchanges)
-    assert hand.hidden + hand.exposed == pytest.approx(0.53 * sent, rel=0.02)
-    backward = [row for row in cube.rows if re.match("attention_d(q|kv)_kernel", row.name)]
-    again = sum(row.matrix_flops * row.launches for row in backward)
-    once = 2**46  # four matmuls of half the scores: 32 layers, 8 × 32 × 4096² × 128
-    assert again - once == pytest.approx(cube.flops - hand.flops / 64, rel=0.05)
-    assert 0.6 < waits(pod, axes=("tensor",)) / waits(pod) < 0.7
-    # the head's kernel writes logits in fp32 and bf16, another their gradient in bf16
-    logits = 2.0**15 * 128256
-    largest = sorted(sum(row.written.values()) for row in cube.rows)[-2:]
-    assert largest == pytest.approx([2 * logits, 6 * logits], rel=1e-3)
-
-
-def test_the_count_tells_apart_what_is_well_away_from_its_number() -> None:
-    shapes = {"v5e": "4x4", "v5p": "2x2x4", "v6e": "4x4"}
-    numbers, exposed = {}, {}
-    for chip, shape in shapes.items():
-        place = roofline.network.topology(chip, shape)
-        numbers[chip] = roofline.training.least_tokens(place, place.fast)
-        for tokens in (512, 2048, 8192):
-            made = kept()[f"shard-fsdp-{16 * tokens}", chip].exchanges
-            share = sum(e.exposed for e in made) / sum(e.seconds for e in made)
-            exposed[chip, tokens] = share
-    for (chip, tokens), share in exposed.items():
-        assert (share > 0.5) == (tokens < numbers[chip])
 
 
 def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
