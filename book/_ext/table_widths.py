@@ -1,9 +1,9 @@
 """How a table fits: which columns are numbers, and what a phone makes of a table too wide for it.
 
-A few rows, and texts in three columns, become cards: a row's first cell is the title, and each
-other cell has a line after the name of its column (``data-name``). More rows of more columns stay a
-table that scrolls sideways beside its frozen first column. ``book/theme/static/book.css.jinja``
-draws both on narrow pages only.
+Numbers are compared along a column, so a table with a column of them stays a table: it scrolls
+sideways beside its frozen first column. So do many rows of many texts. Few rows of texts, and texts in
+three columns, become cards: a row's first cell is the title, and each other cell has a line after the
+name of its column (``data-name``). ``book/theme/static/book.css.jinja`` draws both on narrow pages only.
 Estimated here and not measured in the browser, so that nothing moves when a page is loaded; a test
 measures every table of the site.
 """
@@ -54,10 +54,12 @@ def narrow_look(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     columns = len(head)
     if columns < 3 or any(len(row) != columns for row in rows):
         return ""
+    texts = list(zip(*rows, strict=True))
+    numbers = [is_numbers(cells, names=at == 0) for at, cells in enumerate(texts)]
     wide = 0.0
-    for name, texts in zip(head, zip(*rows, strict=True), strict=True):
-        least = len if is_numbers(texts) else longest
-        wide += LETTER * max(longest(name), *map(least, texts)) + PADDING
+    for name, cells, number in zip(head, texts, numbers, strict=True):
+        wide += LETTER * max(longest(name), *map(len if number else longest, cells)) + PADDING
     if wide <= PHONE:
         return ""
-    return "cards" if len(rows) <= MOST_CARDS or columns <= TEXTS else "frozen"
+    few = len(rows) <= MOST_CARDS or columns <= TEXTS
+    return "cards" if few and not any(numbers[1:]) else "frozen"

@@ -88,7 +88,7 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
     # --- tables -------------------------------------------------------------------------------
 
     def visit_table(self, node: nodes.table) -> None:
-        """Open what a wide table scrolls in; on a phone few rows become cards."""
+        """Open what a wide table scrolls in; on a phone a few texts become cards."""
         rows = [list(row) for row in node.findall(nodes.row)]
         head, *body = [[cell.astext().strip() for cell in row] for row in rows]
         look = table_widths.narrow_look(head, body) if any(node.findall(nodes.thead)) else ""

@@ -378,11 +378,37 @@ def test_tabs_show_one_way_to_install_at_a_time(visit: Visit, home: str) -> None
     expect(blocks.filter(has_text="pip install").first).to_be_visible()
 
 
-def test_a_long_table_is_a_table_on_a_phone(visit: Visit, home: str) -> None:
-    page = visit(f"{home}book/scoreboard.html", width=390)
-    assert page.evaluate("document.documentElement.scrollHeight") < 30_000
-    assert page.locator(".choosable table.frozen").count() == 1
-    assert page.locator("table.cards").count() > 1  # short ones
+# Tables with a column of numbers: how many there are, which are no tables, which move whole
+NUMBERS = """() => {
+  const tables = [...document.querySelectorAll("article .scroll > table")];
+  const numbers = tables.filter((one) =>
+    one.checkVisibility() && one.querySelector(":is(.number, .text-right):not(:first-child)"));
+  const looks = (one, name) => getComputedStyle(one.querySelector("tbody tr > *"))[name];
+  const stacked = numbers.filter((one) => looks(one, "display") !== "table-cell");
+  const wide = numbers.filter((one) => one.scrollWidth > one.parentElement.clientWidth + 1);
+  const moving = wide.filter((one) => looks(one, "position") !== "sticky");
+  const said = (all) => all.map((one) => one.innerText.slice(0, 60));
+  return [numbers.length, wide.length, said(stacked), said(moving)];
+}"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "book/chips",
+        "book/scoreboard",
+        "notebooks/can-you-trust-a-roofline",
+        "notebooks/mixtures-of-experts",
+        "notebooks/training-step-made-fast",
+    ],
+)
+def test_numbers_stay_in_a_table_on_a_phone(visit: Visit, home: str, name: str) -> None:
+    """They scroll beside their first column: prose that says "the second column" finds one."""
+    page = visit(f"{home}{name}.html", width=390)
+    opened(page)
+    numbers, wide, stacked, moving = page.evaluate(NUMBERS)
+    assert numbers >= wide > 0
+    assert (stacked, moving) == ([], [])
     widths = page.locator("table.frozen tr > :first-child:visible").evaluate_all(
         "all => all.map((one) => one.clientWidth)"
     )
