@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from roofline_helpers.chips import Chip, floor_of
 from roofline_helpers.chips import chip as chip_of
@@ -107,19 +107,9 @@ class _Results:
     chip: Chip
     found: dict[Scenario, Any]
 
-    @staticmethod
-    def _word_of(result: Any) -> str:
-        """Return the word for the result of one case."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _cells(result: Any) -> dict[str, str]:
-        """Return the table's cells for one case."""
-        raise NotImplementedError
-
-    def _range(self) -> str:
-        """Return the numbers of all cases, as a phrase."""
-        raise NotImplementedError
+    _word_of: ClassVar[Any]  # the word for the result of one case
+    _cells: ClassVar[Any]  # its row of the table
+    _range: ClassVar[Any]  # the numbers of all cases, as a phrase
 
     @property
     def word(self) -> str:
@@ -227,12 +217,7 @@ class Gain(_Results):
         return min(self.found.values()), max(self.found.values())
 
 
-def verdict(
-    program: Program,
-    chip: Any = None,
-    *,
-    name: str | None = None,
-) -> Verdict:
+def verdict(program: Program, chip: Any = None, *, name: str | None = None) -> Verdict:
     """Return the bound of a program on a chip, and the assumptions that it depends on.
 
     Parameters
@@ -262,13 +247,7 @@ def verdict(
     return Verdict(name or _name(program), device, found)
 
 
-def gain(
-    before: Program,
-    after: Program,
-    chip: Any = None,
-    *,
-    name: str = "the change",
-) -> Gain:
+def gain(before: Program, after: Program, chip: Any = None, *, name: str = "the change") -> Gain:
     """Return the speed-up by a change, and the assumptions that it depends on.
 
     Parameters

@@ -21,13 +21,6 @@ from roofline_helpers.measured.tables import NoData
 from roofline_helpers.roofline import bound_of
 from roofline_helpers.work import Work
 
-INSIDE, SLOW, FAR, FASTER, IMPOSSIBLE = (
-    "inside",
-    "slow for its kind",
-    "far off",
-    "faster than its kind",
-    "impossible",
-)
 SPREAD = 1.5
 """How far measured implementations of one kernel lie apart: beyond, it does something else."""
 NEXT = {
@@ -98,16 +91,17 @@ def judged(seconds: float, found: Expected, least: float, bound: str) -> Judgeme
     advice = "compare the bytes and FLOPs of its program with the count, remove what is more; then "
     advice += "time another implementation"
     if seconds < 0.98 * least and seconds < found.low:
-        verdict, step = IMPOSSIBLE, 3
+        verdict, step = "impossible", 3
         advice = "count again: a FLOP, a byte or a second is wrong, or a cache held the operands"
     elif middle is None:
         verdict = NOT_MEASURED
     elif seconds <= found.high:
-        verdict, step = INSIDE if seconds >= found.low else FASTER, 7
+        verdict, step = "inside" if seconds >= found.low else "faster than its kind", 7
         advice = NEXT["latency" if seconds < 1e-5 else bound]
     else:
-        verdict = FAR if seconds > SPREAD * middle else SLOW
-        if verdict == SLOW:
+        verdict = "far off"
+        if seconds <= SPREAD * middle:
+            verdict = "slow for its kind"
             advice = "time another implementation in the same program; " + advice.partition(";")[0]
     ends = found.low, found.high
     return Judgement(verdict, step, seconds, middle, *ends, found.source, least, bound, advice)

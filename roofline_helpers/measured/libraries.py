@@ -76,10 +76,9 @@ def seconds_like(job: Work, chip: str | Chip) -> Any:
         values = rows[name][like]
         like = like[(values <= side * factor) & (values >= side / factor)]
     if len(like) < FEWEST:
-        few = f"only {len(like)}" if len(like) else "no"
         shape = ", ".join(f"{name} {side:g}" for name, side in sides.items())
         raise NoData(
-            f"{few} measured kernels are like this one ({shape}, {fitted.dtype} on "
+            f"{len(like)} measured kernels are like this one ({shape}, {fitted.dtype} on "
             f"{chip.name}); at least {FEWEST} are needed"
         )
     return np.sort(_over_law(fitted)[like] * fitted.seconds(job))

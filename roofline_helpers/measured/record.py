@@ -45,22 +45,6 @@ class Device(TypedDict):
     cache: Positive
 
 
-class Host(TypedDict):
-    """The machine that it was measured on.
-
-    Examples
-    --------
-    >>> device_records()["h200"].host["cores"]
-    16
-    """
-
-    system: str
-    machine: str
-    cpu: str
-    cores: int
-    load: NotRequired[float | None]
-
-
 @dataclass(frozen=True)
 class Timing:
     """Seconds of one call, from repeated samples of many calls each.
@@ -253,12 +237,12 @@ class Record:
     --------
     >>> from roofline_helpers.measured import device_records
     >>> h200 = device_records()["h200"]
-    >>> h200.name, f"{h200.bandwidth / 1e12:.2f} TB/s"
-    ('NVIDIA H200 SXM', '4.56 TB/s')
+    >>> h200.name, h200.host["cores"], f"{h200.bandwidth / 1e12:.2f} TB/s"
+    ('NVIDIA H200 SXM', 16, '4.56 TB/s')
     """
 
     device: Device
-    host: Host
+    host: Mapping[str, Any]
     software: Mapping[str, str]
     date: str
     command: str
@@ -304,11 +288,8 @@ class Record:
         UnknownName
             No such group in this record.
         """
-        return tuple(
-            sample
-            for sample in self._of_group(group)
-            if sample.passes and source in (None, sample.source)
-        )
+        measured = (sample for sample in self._of_group(group) if sample.passes)
+        return tuple(sample for sample in measured if source in (None, sample.source))
 
     def _of_group(self, group: str) -> tuple[Sample, ...]:
         """Return a group's samples, also those that could not be measured."""

@@ -164,11 +164,6 @@ class Decoder(Facts):
         return self.heads * self.head_dim
 
     @property
-    def kv_width(self) -> int:
-        """Elements of all keys of one token – kv_heads · head_dim."""
-        return self.kv_heads * self.head_dim
-
-    @property
     def mixing(self) -> int:
         """Elements of all layers' matrices around attention, or around a state."""
         return int(self.mixers(lambda mixer: mixer.weights))

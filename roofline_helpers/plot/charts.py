@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from matplotlib.transforms import ScaledTranslation
 
 from roofline_helpers.common.checks import BadValue, mapping, quantity, single
 from roofline_helpers.common.show import PREFIXES, si
@@ -22,12 +21,10 @@ from roofline_helpers.plot.style import (
     axes_for,
     figure_of,
     grid_behind,
-    lay_out,
     log_scale,
     look_of,
     note,
     point_of,
-    request_relayout,
     short_number,
     size_of,
     tint,
@@ -151,7 +148,10 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     handles = [_swatch(color, tensor) for tensor, color in tints.items()]
     handles.append(_swatch(PALETTE["paper"], "read"))
     handles.append(_swatch(PALETTE["paper"], "written", "////"))
-    _legend_below(ax, handles)
+    figure = figure_of(ax)
+    columns = max(2, int(figure.get_figwidth() / 1.15))  # inches that a name takes
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False,
+                  handlelength=1.4, columnspacing=1.2)  # fmt: skip
     return ax
 
 
@@ -227,23 +227,3 @@ def _name_pieces(ax: Axes, pieces: list[tuple[int, float, float, str]]) -> None:
             text.set_visible(fit and sum(fits) > len(fits) / 2)
 
     AtDraw(ax, fit_names, -5)
-
-
-def _legend_below(ax: Axes, handles: list[Patch]) -> None:
-    """Put a legend below the axis label, with as many columns as the figure is wide."""
-    figure = figure_of(ax)
-    below = ax.transAxes + ScaledTranslation(0, -36 / 72, figure.dpi_scale_trans)
-    for columns in range(min(len(handles), 6), 0, -1):
-        legend = ax.legend(handles=handles, ncols=columns, loc="upper center", frameon=False,
-                           bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0,
-                           handlelength=1.4, columnspacing=1.2)  # fmt: skip
-        legend.set_in_layout(False)
-        lay_out(figure)
-        request_relayout(ax)
-        width = legend.get_window_extent().width
-        if width <= ax.bbox.x1 or columns == 1:
-            break
-    if width > ax.bbox.width:  # let it reach to the left, below the tick labels
-        legend.set_loc("upper right")
-        legend.set_bbox_to_anchor((1, 0), below)
-    legend.set_in_layout(True)
