@@ -15,7 +15,7 @@ from roofline import evidence as files
 from roofline import network, validation
 from roofline.training.step import SLICES
 from roofline.validation import PublishedDecode, PublishedStep
-from roofline.validation.exchanges import LARGE
+from roofline.validation.networks import LARGE
 from roofline.validation.rivals import ratios
 from roofline_helpers import measured
 from roofline_helpers.common.show import significant

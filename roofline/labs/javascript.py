@@ -8,8 +8,8 @@ from typing import Any
 
 from roofline import network
 from roofline.configurations import model as model_of
-from roofline.serving.layer import COSTS
-from roofline.serving.operations import ELSEWHERE, HANDED_ON, STORED
+from roofline.serving.layer import COSTS, STATES, WEIGHTS
+from roofline.serving.operations import ELSEWHERE, HANDED_ON
 from roofline.serving.setting import NARROW
 from roofline.serving.strategies import SPLIT, STRATEGIES, Fused
 from roofline.serving.tensor_parallel import chip_counts
@@ -45,7 +45,7 @@ def tables() -> dict[str, Any]:
         "costs": COSTS,
         "narrow": NARROW,
         "group": GROUP,
-        "stored": STORED,
+        "stored": WEIGHTS + STATES,
         "handed": HANDED_ON,
         "elsewhere": sorted(ELSEWHERE),
         "sums": {chip.key: _sums(chip) for chip in all_chips()},

@@ -14,7 +14,7 @@ from roofline import serving
 from roofline.labs.briefs import BRIEFS, COUNTED, DAYS, MARGIN, RENT, SHARING, judge
 from roofline.labs.javascript import LAB
 from roofline.serving import step
-from roofline.serving.steps import StepKernel
+from roofline.serving.forward import StepKernel
 from roofline_helpers import work
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.show import si, significant

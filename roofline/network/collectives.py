@@ -415,6 +415,8 @@ def copies(
         n = _size(parts)
         reached = distinct(n, active, groups)
         if parts[0].network not in OUTER:
+            # A gather leaves out the 1 / n that a position has itself. Of what other hosts sent
+            # nothing is there yet: it is handed on whole, so that share is divided out again.
             of_a_host = distinct(hosts * n, active, groups) / hosts
             from_others = (hosts - 1) * (of_a_host - distinct(hosts, active, groups) / hosts)
             reached = of_a_host + from_others / (1 - 1 / n)

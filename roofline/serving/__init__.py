@@ -33,6 +33,7 @@ arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rota
 """
 
 from roofline.serving.batches import best_batch
+from roofline.serving.forward import ServingStep, step
 from roofline.serving.loads import (
     Load,
     NoRoom,
@@ -46,7 +47,6 @@ from roofline.serving.loads import (
 from roofline.serving.service import answer, ranges, targets
 from roofline.serving.setting import ROLES
 from roofline.serving.speculation import speculative
-from roofline.serving.steps import ServingStep, step
 
 __all__ = [
     "ROLES",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofline.serving.steps import ServingStep, largest, step
+from roofline.serving.forward import ServingStep, largest, step
 from roofline_helpers.common.checks import BadType, single
 from roofline_helpers.models import Decoder
 

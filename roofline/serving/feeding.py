@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roofline.serving.layer import COSTS, Layer, scales
+from roofline.serving.layer import COSTS, Layer, scales, weight
 from roofline.serving.setting import split
 from roofline_helpers import work
 from roofline_helpers.common.checks import Number
@@ -118,7 +118,7 @@ def _parted(layer: Layer, x: str, experts: Experts, chosen: Number, y: str) -> N
     for op, job in layer.ops.items():
         if op.startswith(EXPERTS):  # of each matrix, those that any token uses
             used = {t: round(float(n) * _used(layer, experts)) for t, n in job.reads.items()}
-            reads = {t: used[t] if t[0] == "W" else n for t, n in job.reads.items()}
+            reads = {t: used[t] if weight(t) else n for t, n in job.reads.items()}
             layer.ops[op] = replace(job, reads=reads, kind="", dims={})
     layer.ops["unpermute"] = Work(
         "unpermute",

@@ -18,6 +18,20 @@ COSTS = {
 }
 """FLOPs per element of operations missing from `work.COSTS`. Quantisation scales are static."""
 
+WEIGHTS, STATES = "Wγ", "KVS"
+"""First letters of a tensor's name that say its role: weights; cache and states. All of them stay
+in memory from step to step."""
+
+
+def weight(tensor: str) -> bool:
+    """Return whether a tensor is a weight."""
+    return tensor[0] in WEIGHTS
+
+
+def stored(tensor: str) -> bool:
+    """Return whether a tensor stays in the main memory between steps: weights and cache."""
+    return tensor[0] in WEIGHTS + STATES
+
 
 def scales(shape: tuple[int, int], dtype: str, group: int) -> int:
     """Return the bytes of the scales of a matrix of weights, of two bytes each.
@@ -34,7 +48,7 @@ def scales(shape: tuple[int, int], dtype: str, group: int) -> int:
 class Layer:
     """Collects the operations of a layer in order, each as a kernel of its own.
 
-    Tensors that stay in memory begin with a letter of `operations.STORED`.
+    Tensors that stay in memory begin with a letter of `WEIGHTS` or `STATES`.
     """
 
     sizes: Sizes

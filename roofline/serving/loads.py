@@ -37,8 +37,8 @@ from typing import Any
 
 from roofline import network
 from roofline.network.topology import topology_of
+from roofline.serving.forward import ServingStep, step
 from roofline.serving.speculation import own_module, speculative
-from roofline.serving.steps import ServingStep, step
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown, single, whole
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.models import Decoder
@@ -543,7 +543,9 @@ def _loaded(
         reading = _response(prompt, decoding + rest, within) + rest
         cycle = reading + decoding
         within = min(here, most * cycle / decoding if readers else most)
-        batch = math.sqrt(batch * within * decoding / cycle)  # in between, so that it settles
+        # Halfway to the new estimate, since a larger batch lengthens the step, which shrinks the
+        # share of the time in which sequences decode: a whole way swings back and forth for ever.
+        batch = math.sqrt(batch * within * decoding / cycle)
     rate, waiting = within / cycle, here - within
     first, added = _first(reading, prompt, within, bursts), fixed[1]
     return Load(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from roofline.serving.operations import fused, operations, stored
+from roofline.serving.layer import stored, weight
+from roofline.serving.operations import fused, operations
 from roofline.serving.setting import ServingSetting, Sizes
 from roofline_helpers.work import Work
 
@@ -77,7 +78,7 @@ def _weights(sizes: Sizes, tied: bool) -> int:
     nbytes, ends = 0.0, {"W head": 0.0, "γ": 0.0}
     for block, layers in sizes.model.kinds.items():
         ops = operations(alone, block)
-        read = {t: float(n) for op in ops.values() for t, n in op.reads.items() if t[0] in "Wγ"}
+        read = {t: float(n) for op in ops.values() for t, n in op.reads.items() if weight(t)}
         ends = {name: read[name] for name in ends}
         del read["W embedding, rows"]
         nbytes += layers * (sum(read.values()) - sum(ends.values()))

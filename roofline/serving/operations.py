@@ -7,7 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from roofline.serving.feeding import feed_forward
-from roofline.serving.layer import Layer
+from roofline.serving.layer import Layer, stored
 from roofline.serving.mixing import mix_tokens
 from roofline.serving.setting import ServingSetting, Sizes, split
 from roofline.serving.strategies import SPLIT, STRATEGIES
@@ -15,9 +15,6 @@ from roofline_helpers import work
 from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.models.layers import Block
 from roofline_helpers.work import Work
-
-STORED = "WγKVS"
-"""First letters of the tensors that stay in memory from step to step: weights, cache, states."""
 
 HANDED_ON = ("x''", "next n1", "next n1, narrow")
 """The output of a layer, which the next one reads."""
@@ -98,11 +95,6 @@ def _staying(chosen: tuple[Job, ...], setting: ServingSetting) -> tuple[Job, ...
     return tuple(job._replace(work=stays) for job, stays in zip(chosen, works, strict=True))
 
 
-def stored(tensor: str) -> bool:
-    """Return whether a tensor stays in the main memory between steps: weights and cache."""
-    return tensor[0] in STORED
-
-
 def stored_bytes(job: Work) -> float:
     """Return the bytes of such tensors that a kernel reads and writes."""
     sizes = {**job.reads, **job.writes}.items()
@@ -112,8 +104,8 @@ def stored_bytes(job: Work) -> float:
 def operations(sizes: Sizes, block: Block) -> dict[str, Work]:
     """Return every operation of a kind of layer, and before and after it, as its own kernel.
 
-    Tensors that stay in memory begin with a letter of `STORED`: W and γ weights, K and V the cache,
-    S states.
+    A tensor's first letter says whether it stays in memory: W and γ weights, K and V the cache, S
+    states (`layer.WEIGHTS`, `STATES`).
     """
     layer, half, d = Layer(sizes, block), sizes.half, sizes.model.d_model
     taken = nbytes(sizes.tokens * d, half)
@@ -135,9 +127,11 @@ def operations(sizes: Sizes, block: Block) -> dict[str, Work]:
         layer.quantise("quantise 2", "n2", sizes.tokens, d, *second)
     if block.feeds:
         feed_forward(layer, "n2" if apart else "n1")
-    terms = (
-        ("x'", "f") if apart else ("x", *("a",) * bool(block.mixer), *("f",) * bool(block.feeds))
-    )
+    terms = ["x'"] if apart else ["x"]
+    if block.mixer and not apart:  # otherwise the first residual has added it
+        terms.append("a")
+    if block.feeds:
+        terms.append("f")
     layer.add("residual 2", *terms, to="x''")
     layer.norm("next RMSNorm 1", "x''", "next n1", "1")
     layer.quantise("next quantise 1", "next n1", sizes.tokens, d, *first)

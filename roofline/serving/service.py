@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from roofline import network
 from roofline.configurations import model as model_of
+from roofline.serving.forward import ServingStep, step
 from roofline.serving.loads import Load, NoRoom, Readers, at_concurrency
 from roofline.serving.setting import TYPES, origin
-from roofline.serving.steps import ServingStep, step
 from roofline.serving.tensor_parallel import COUNTS
 from roofline.terminal import Grid
 from roofline_helpers.chips import chip as chip_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roofline.serving.steps import ServingStep
+from roofline.serving.forward import ServingStep
 from roofline_helpers.common.checks import BadValue, shown, single, whole
 from roofline_helpers.common.show import Fields
 from roofline_helpers.models import Decoder

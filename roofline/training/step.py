@@ -16,7 +16,7 @@ from roofline.network.collectives import Transfer
 from roofline.network.measured import by_law
 from roofline.network.topology import Asked, topology_of
 from roofline.training import measured, mixture
-from roofline.training.exchanges import exchanges
+from roofline.training.communication import exchanges
 from roofline.training.memory import (
     GRADIENTS,
     TrainingMemory,
@@ -324,8 +324,10 @@ class TrainingStep(Facts):
             parts: dict[str, float] = defaultdict(float)
             for exchange in self.exchanges:
                 of_pass = 1 - exchange.forward if backward else exchange.forward
-                of_pass = share if exchange.role == "expert" else of_pass
+                if exchange.role == "expert":  # another microbatch's pass may hide it
+                    of_pass = share
                 parts[exchange.role] += of_pass * self._transfer_seconds(exchange) * exchange.hidden
+            # Sums over replicas begin when a gradient is whole: in the last microbatch's pass
             least = parts["data"] - share * busy * last
             seconds += max(0.0, sum(parts.values()) - share * busy, least)
         return seconds

@@ -10,11 +10,11 @@ says what a training run uses. A row is a TOML block of `data/published`, or a l
 """
 
 from roofline.validation.board import kinds, published_step, scoreboard, steps, worst
-from roofline.validation.exchanges import LARGE, collectives
 from roofline.validation.layers import layers
 from roofline.validation.loads import compare, points, served
+from roofline.validation.networks import LARGE, collectives
 from roofline.validation.own_steps import predict
-from roofline.validation.steps import PublishedDecode, PublishedStep
+from roofline.validation.published import PublishedDecode, PublishedStep
 from roofline.validation.utilization import Utilization, mfu
 
 __all__ = [

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from roofline import evidence as files
 from roofline.serving.service import DENSE, MIXTURE, SPREAD
 from roofline.validation.loads import served
-from roofline.validation.rivals import by_kind, ratios, spread
-from roofline.validation.steps import (
+from roofline.validation.published import (
     PublishedDecode,
     PublishedStep,
     published_decode,
     published_training,
 )
+from roofline.validation.rivals import by_kind, ratios, spread
 from roofline_helpers.common.checks import flag, name_of
 
 if TYPE_CHECKING:

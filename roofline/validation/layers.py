@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline import network
 from roofline.configurations import model
-from roofline.validation.exchanges import own_records
+from roofline.validation.networks import own_records
 from roofline_helpers import work
 from roofline_helpers.chips import chip as chip_of
 

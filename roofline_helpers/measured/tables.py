@@ -58,6 +58,7 @@ def dtype_in_tables(job: Work) -> str:
         return named
     first = named if own == 16 else job.dtype
     other = "weights" if "kv_bits" in job.dims else "cache"
+    # a pair of types may stand for weights or for a cache: the name says which
     for name, (a, b) in TYPES.items():
         if (a, BITS[b]) == (first, bits) and other not in name:
             return name

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from roofline import network, validation
-from roofline.validation.exchanges import LARGE
+from roofline.validation.networks import LARGE
 
 DATA = Path(network.__file__).parents[1] / "data"
 CONSTANTS = tomllib.loads((DATA / "network.toml").read_text("utf-8"))
