@@ -17,7 +17,6 @@ from page_board import board, markdown
 from page_figures import EXPLAINED, ROOT, program
 from page_promises import promises
 from roofline import validation, xla
-from roofline.diagnosis.findings import CAUSES
 from roofline.labs import riddle
 from roofline.labs.mfu import START
 from roofline.validation.utilization import fastest, mfu, runs
@@ -52,7 +51,6 @@ def numbers() -> dict[str, str]:
         "chip_figures": _chip_figures(),
         "chip_sources": _chip_sources(),
         "chip_count": str(len(rh.all_chips())),
-        "cause_table": _cause_table(),
         "cycles_worth": worth_of_cycles().why,
         **_compilers(),
     }
@@ -246,19 +244,6 @@ def _peaks(chip: Chip) -> list[str]:
     peak = chip.peak("bf16")
     sparse = significant(peak.sparse / 1e12, 4) if peak.sparse else "—"
     return [chip.name, significant(peak.value / 1e12, 4), sparse]
-
-
-def _cause_table() -> str:
-    """Return one row a cause that `explain` can name, with the chapter that teaches it."""
-    rows = [
-        [
-            f"{cause.title[0].upper()}{cause.title[1:]}",
-            cause.advice,
-            f"[](../{cause.chapter}.ipynb)",
-        ]
-        for cause in CAUSES.values()
-    ]
-    return markdown(["What is wrong", "What to try", "Read"], rows)
 
 
 def _compilers() -> dict[str, str]:

@@ -4,6 +4,7 @@ They are made when the site is built, and are the files that a reader would send
 style along and needs no other file. Above each stands what it is about, with links back.
 """
 
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ def write(name: str, folder: Path) -> Path:
     job, _, told = SAMPLES[name]
     file = explanation(name).save(folder / f"{name}.html")
     head, main, rest = file.read_text("utf-8").partition('<main class="explained whole">')
+    for finding in explanation(name).findings:
+        title = f"<strong>{escape(finding.title, quote=False)}</strong>"
+        rest = rest.replace(title, f'<a href="../{finding.page}">{title}</a>')
     lead = render(LEAD, told=told, chapter=CHAPTERS[job])
     file.write_text(f"{head}{main}{lead}{rest}", "utf-8")
     return file

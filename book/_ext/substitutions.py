@@ -11,6 +11,7 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 from chapters import texts
+from page_causes import causes
 from page_numbers import numbers
 
 
@@ -20,7 +21,14 @@ def fill(app: Sphinx, config: Config) -> None:
     config.myst_substitutions = {**config.myst_substitutions, **values}
 
 
+def fill_headings(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Write the list of causes into its page: headings can't come from a substitution."""
+    if docname == "book/causes":
+        source[0] = source[0].replace("{{ causes }}", causes())
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx, before myst-nb reads its own configuration."""
     app.connect("config-inited", fill, priority=100)
+    app.connect("source-read", fill_headings)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

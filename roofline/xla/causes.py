@@ -7,7 +7,7 @@ stand beside what detects them, in `roofline.diagnosis.findings`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 from roofline_helpers.common.show import Fields
@@ -55,8 +55,6 @@ class Cause:
         What is wrong, in a few words.
     advice : str
         What to try.
-    chapter : str
-        The page that teaches it, by its address in the book.
     checked : mapping of str to Check
         Measured gains from removing it, by platform ("cpu", "gpu", "tpu"); empty without any.
     named : bool
@@ -74,7 +72,7 @@ class Cause:
     key: str
     title: str
     advice: str
-    chapter: str
+    _: KW_ONLY
     checked: Mapping[str, Check] = field(default_factory=dict)
     named: bool = True
     kind: str = ""
@@ -144,6 +142,11 @@ class Finding(Fields):
     def title(self) -> str:
         """What is wrong, in a few words."""
         return CAUSES[self.cause].title if self.cause in CAUSES else self.cause
+
+    @property
+    def page(self) -> str:
+        """Where the book has it, before and after, by the address in its site."""
+        return f"book/causes.html#{self.cause}"
 
     @property
     def advice(self) -> str:

@@ -24,28 +24,23 @@ from roofline.xla.metadata import scope_of
 from roofline.xla.minimum import turning_of
 from roofline_helpers.common.show import si, significant
 
-_PAGE = "notebooks/where-the-time-goes"
-
 RECOMPUTED = Cause(
     "recomputed",
     "values are computed again, since memory is short",
     "give the program less to keep (a smaller batch, a jax.checkpoint policy of your own), or "
     "donate what it replaces",
-    _PAGE,
     kind=AGAIN,
 )
 INVARIANT = Cause(
     "in-each-turn",
     "a loop computes the same value in each turn",
     "compute it once, before the loop",
-    _PAGE,
     kind=AGAIN,
 )
 ON_EACH_DEVICE = Cause(
     "on-each-device",
     "several devices do the same work",
     "keep the batch sharded: jax.lax.with_sharding_constraint on what the line makes",
-    "notebooks/collectives",
     kind=AGAIN,
 )
 RANDOM = Cause(
@@ -53,28 +48,24 @@ RANDOM = Cause(
     "random numbers are drawn in the call",
     "draw fewer (one mask for several uses, dropout in fewer places), or draw them by a cheaper "
     "generator: jax.random.key(seed, impl='rbg') on a TPU or GPU, 'unsafe_rbg' on a CPU too",
-    _PAGE,
     kind=AGAIN,
 )
 CAPTURED = Cause(
     "captured",
     "a large array is a constant of the program",
     "pass it as an argument: a constant is compiled in, again with each new shape",
-    _PAGE,
     kind=AGAIN,
 )
 RESIDUALS = Cause(
     "residuals",
     "a loop stores what its backward pass could compute again",
     "jax.checkpoint on the loop's body: it keeps the carry, and computes the rest again",
-    _PAGE,
     kind=KEPT,
 )
 SCORES = Cause(
     "scores",
     "attention scores are written to memory and read again",
     "work through them block by block: fused attention",
-    "notebooks/fused-attention",
     kind=KEPT,
 )
 ATTENTION = Cause(
@@ -82,8 +73,7 @@ ATTENTION = Cause(
     "attention runs as separate matmuls where one kernel could do it",
     "jax.nn.dot_product_attention with implementation cudnn on an NVIDIA GPU, splash "
     "attention on a TPU",
-    "notebooks/fused-attention",
-    {"gpu": Check(1.09, 1.14, "2 pairs of programs timed on an H200")},
+    checked={"gpu": Check(1.09, 1.14, "2 pairs of programs timed on an H200")},
     kind=KEPT,
 )
 LARGE = Cause(
@@ -91,7 +81,6 @@ LARGE = Cause(
     "an array larger than all that goes in and out is written and read again",
     "compute in parts what needs it: a loss over chunks of tokens, fewer tangents at a time "
     "(jax.lax.map over jax.jvp, products with a Hessian)",
-    _PAGE,
     kind=KEPT,
 )
 

@@ -75,7 +75,6 @@ BELOW_ROOF = _last(
     "a kernel stays below its roof",
     "time it alone with these shapes, then change one thing: its layout, its type, its sizes, "
     "or another way to write it (a library's kernel, Pallas)",
-    "notebooks/where-the-time-goes",
 )
 NEAR = {
     "hbm": _last(
@@ -83,20 +82,17 @@ NEAR = {
         "a kernel is near its roof, bound by memory",
         "move fewer bytes: fuse it with its neighbours, store a narrower type, or do more with "
         "each byte (a larger batch)",
-        "notebooks/fusion",
     ),
     "matrix": _last(
         "compute-bound",
         "a kernel is near its roof, bound by its arithmetic",
         "ask for fewer FLOPs, or a narrower type where this chip is faster in it",
-        "notebooks/hardware-comparison",
     ),
     "vector": _last(
         "vector-bound",
         "a kernel is near its roof, bound by elementwise work",
         "do less per element (fewer exponentials and divisions), or write sums of products as "
         "matmuls",
-        "notebooks/limitations",
     ),
 }
 USUAL = _last(
@@ -104,7 +100,6 @@ USUAL = _last(
     "a kernel takes what such kernels take",
     "it is normal for its kind and size, though far from its roof: give it more to do in one "
     "launch, or ask for less",
-    "notebooks/limitations",
 )
 _BOUNDS = {"hbm": "memory", "matrix": "its arithmetic", "vector": "elementwise work"}
 MODELLED = {
@@ -112,7 +107,6 @@ MODELLED = {
         f"least-{near.key}",
         f"a kernel bound by {_BOUNDS[limit]}, as far as its program tells",
         near.advice,
-        near.chapter,
     )
     for limit, near in NEAR.items()
 }
@@ -123,52 +117,44 @@ DEPENDS = _last(
     "a kernel is near its roof, and what bounds it depends",
     "time it on the chip: a note says what the program alone can't tell, the blocks that data "
     "choose or a peak that nobody publishes",
-    "notebooks/cost-analysis",
 )
 CYCLES = _last(
     "slow-by-cycles",
     "the compiler expects a kernel to take longer than its roof",
     "look at what it does besides moving bytes and multiplying: changes of layout, small or odd "
     "sizes, work without a fast unit; change one of them, and compile again",
-    "notebooks/limitations",
 )
 LAUNCH_BOUND = _last(
     "launch-bound",
     "a kernel does less than a launch takes",
     "do more in each launch: fuse it, batch it, or unroll the loop around it",
-    "notebooks/limitations",
 )
 OTHERS = _last(
     "many-kernels",
     "many kernels lose a little each",
     "look at the table: the same line in many rows is one change",
-    "notebooks/where-the-time-goes",
 )
 IDLE = _last(
     "idle",
     "the device idles between kernels or calls",
     "time it again on a quiet machine: if this time stays, it is the cost of starting kernels or "
     "iterations, and fewer of them help",
-    "notebooks/where-the-time-goes",
 )
 UNUSED = _last(
     "donation-unused",
     "a donated argument isn't reused",
     "donate what a result replaces in shape and type; an array that is only read needs no donation",
-    "notebooks/decode-step-made-fast",
 )
 NO_ROOF = _last(
     "no-roof",
     "a kernel has no roof that is known here",
     "give ceilings= for this device, or a trace that carries its compiled program; where data "
     "decide how much a kernel does, time it with data like yours",
-    "notebooks/where-the-time-goes",
 )
 LOOP_OF_UNKNOWN = _last(
     "unknown-loop",
     "a loop runs an unknown number of times",
     "state it with turns={name: number}, or use a loop of a known length",
-    "notebooks/limitations",
 )
 
 

@@ -14,7 +14,6 @@ SKEW = Cause(
     "devices wait for the slowest of them",
     "give every device as much work: equal shards, tokens per expert, trip counts; if the slowest "
     "runs the same kernels, look at that device: its clock, its temperature, other work on it",
-    "notebooks/collectives",
 )
 
 

@@ -14,14 +14,12 @@ WAITS = Cause(
     "host",
     "the device waits for the host",
     "put the whole step into one jit, queue several steps before reading a result",
-    "notebooks/where-the-time-goes",
 )
 DISPATCH = Cause(
     "dispatch",
     "the device idles while the host starts and ends a call",
     "do more in one call (several steps in a jax.lax.scan), and queue several calls before "
     "reading a result",
-    "notebooks/where-the-time-goes",
 )
 
 
@@ -45,7 +43,6 @@ MOVED = Cause(
     "transfer",
     "data moves between host and device at every call",
     "keep it on the device: put it there once, and read results back seldom",
-    "notebooks/where-the-time-goes",
 )
 
 
@@ -53,7 +50,6 @@ HANDED = Cause(
     "callback",
     "the program waits for the host in its middle",
     "compute it in JAX, on the device; print and save what the call returns, after it or seldom",
-    "notebooks/where-the-time-goes",
 )
 
 
@@ -78,7 +74,6 @@ COMPILING = Cause(
     "compiling",
     "a program is compiled again at every call",
     "keep shapes, types and static arguments the same, and make the jitted function once",
-    "notebooks/where-the-time-goes",
 )
 
 

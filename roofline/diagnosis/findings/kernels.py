@@ -20,7 +20,6 @@ PADDED = Cause(
     "padded",
     "a matmul's arrays take more memory than they hold, padded to tiles",
     "choose sizes that are multiples of the tile, or batch small matmuls into larger ones",
-    "notebooks/limitations",
 )
 
 
@@ -43,7 +42,6 @@ BLOCKS = Cause(
     "a Pallas kernel reads its operands from memory again and again",
     "choose larger blocks, so that each operand is read for fewer of them (block_q and block_kv "
     "of an attention kernel, the index maps' grid of your own)",
-    "notebooks/fused-kernel",
 )
 
 
@@ -67,7 +65,6 @@ TAIL = Cause(
     "tail",
     "the last wave of a kernel leaves most of the GPU idle",
     "choose a block size, a batch or a split that fills whole waves",
-    "notebooks/where-the-time-goes",
 )
 _DETAIL = re.compile(r"(\w+):([\d.,]+)")
 
@@ -100,7 +97,6 @@ VECTOR = Cause(
     "vector-product",
     "a matmul is computed on the vector unit",
     "write it as a dot or einsum instead of multiplying and summing",
-    "notebooks/where-the-time-goes",
 )
 _PASSED = frozenset({"convert", "bitcast", "copy", "reshape"})
 
@@ -158,7 +154,6 @@ TRANSCENDENTALS = Cause(
     "compute fewer of them: keep what is used again, take exp2 or a rational form that is exact "
     "enough, drop a pair that cancels (log of exp); or compute them in a narrower type, if the "
     "chip is faster in it",
-    "notebooks/limitations",
 )
 _STEPS = 20
 """FLOPs that one takes at least on a unit that has no instruction for it: a short polynomial."""
@@ -194,7 +189,6 @@ UNFUSED = Cause(
     "unfused",
     "a chain of elementwise operations is more than one kernel",
     "put it into one jit, without optimization_barrier and without returning what is between",
-    "notebooks/fusion",
 )
 _POINTWISE = ARITHMETIC | TRANSCENDENTAL | {"convert", "broadcast", "iota", "reshape", "copy"}
 

@@ -30,23 +30,19 @@ _SMALL = 2**14
 _CACHE = 2**25
 """Bytes that a CPU's caches hold: a copy of less stays in cache and costs almost nothing."""
 
-_PAGE = "notebooks/where-the-time-goes"
-_DECODE = "notebooks/decode-step-made-fast"
 
 LAYOUT = Cause(
     "layout-copy",
     "an array is copied into another layout",
     "store it in the order in which the matmul reads it, or write the matmul for the order "
     "that is there (einsum names the axes)",
-    _DECODE,
-    {"gpu": Check(1.05, 1.08, "2 pairs of programs timed on an H200")},
+    checked={"gpu": Check(1.05, 1.08, "2 pairs of programs timed on an H200")},
     kind=MOVED,
 )
 REORDERED = Cause(
     "reordered",
     "an array is read in another order than it lies in memory",
     "keep it in the order in which it is read, or work along the axes that lie together",
-    _PAGE,
     kind=MOVED,
 )
 SCAN = Cause(
@@ -54,8 +50,7 @@ SCAN = Cause(
     "a loop copies a slice of its stacked inputs or outputs in every iteration",
     "write the iterations as a Python loop; keep what changes in the carry, updated in place, and "
     "not among the stacked inputs and outputs",
-    _DECODE,
-    {"gpu": Check(0.83, 2.03, "6 pairs of programs timed on an H200")},
+    checked={"gpu": Check(0.83, 2.03, "6 pairs of programs timed on an H200")},
     kind=MOVED,
 )
 CARRY_COPY = Cause(
@@ -63,14 +58,12 @@ CARRY_COPY = Cause(
     "a loop copies what it carries in every iteration",
     "let nothing need the old value once the new one is there: read before you write, write in "
     "place (.at[i].set, lax.dynamic_update_slice), and keep each array at its place in the carry",
-    _DECODE,
     kind=MOVED,
 )
 DONATE = Cause(
     "not-donated",
     "an argument is copied before it is updated",
     "donate it: jax.jit(f, donate_argnums=…), and use the result in its place",
-    _DECODE,
     kind=MOVED,
 )
 REWRITTEN = Cause(
@@ -78,14 +71,12 @@ REWRITTEN = Cause(
     "an array is written anew to change a part of it",
     "write only the part that changes: .at[places].set or .add, lax.dynamic_update_slice, and "
     "donate the array",
-    _DECODE,
     kind=MOVED,
 )
 RELAID = Cause(
     "relaid-weights",
     "stacked weights are laid out anew before the loop that slices them",
     "unroll the loop: jax.lax.scan(…, unroll=True), or write it as a Python loop",
-    _DECODE,
     kind=MOVED,
 )
 GROWING = Cause(
@@ -93,7 +84,6 @@ GROWING = Cause(
     "an array is copied again at each of many lengths",
     "reserve all of it once and write in place (lax.dynamic_update_slice in the carry of a loop), "
     "or replace the slices of growing length by one operation with a mask or a cumulative sum",
-    _PAGE,
     kind=MOVED,
 )
 JOINED = Cause(
@@ -101,7 +91,6 @@ JOINED = Cause(
     "an array is put together from copies of others",
     "write each part where it belongs (lax.dynamic_update_slice into one donated array), or let "
     "what reads it take the parts",
-    _PAGE,
     kind=MOVED,
 )
 REPEAT = Cause(
@@ -110,7 +99,6 @@ REPEAT = Cause(
     "don't repeat it: give the other side an axis of groups (queries as [kv head, group, width]) "
     "and let einsum share it; jax.nn.dot_product_attention takes fewer heads of K and V as they "
     "are",
-    _PAGE,
     kind=REPEATED,
 )
 

@@ -28,7 +28,6 @@ SHORT = Cause(
     "many kernels are shorter than it takes to launch them",
     "fuse or batch them, do more in each iteration of a loop (unroll=), or use one operation on "
     "the whole array in its place",
-    "notebooks/limitations",
     kind=SMALL,
 )
 ALONE = Cause(
@@ -36,21 +35,18 @@ ALONE = Cause(
     "a loop multiplies in each turn what no turn needs another for",
     "multiply for all turns at once, before or after the loop: x @ w outside of the scan, or vmap "
     "instead of lax.map",
-    "notebooks/limitations",
     kind=SMALL,
 )
 EXPOSED = Cause(
     "communication",
     "devices wait for an exchange that nothing hides",
     "shard so that less travels, or so that the exchange overlaps computation",
-    "notebooks/collectives",
     kind=SMALL,
 )
 GATHER = Cause(
     "gather",
     "a gather or scatter moves single rows below the memory's rate",
     "move longer rows, or sort the indices, so that neighbours lie together",
-    "notebooks/where-the-time-goes",
     kind=SERIAL,
 )
 COLLISIONS = Cause(
@@ -58,7 +54,6 @@ COLLISIONS = Cause(
     "a scatter combines many values at the same places",
     "combine them before: sort by place once, and say indices_are_sorted=True if they are; for few "
     "places a one-hot matmul may be faster",
-    "notebooks/where-the-time-goes",
     kind=SERIAL,
 )
 

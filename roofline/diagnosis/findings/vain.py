@@ -30,7 +30,6 @@ READ_IN_PART = Cause(
     "read-in-part",
     "values are computed that nobody reads",
     "compute only what is read: move the slice, the index or the mask before the computation",
-    "notebooks/where-the-time-goes",
     kind=UNUSED,
 )
 DENSE = Cause(
@@ -38,7 +37,6 @@ DENSE = Cause(
     "a product is computed for all groups, and a mask keeps the entries of one",
     "compute only these: einsum or vmap over the shared axis, feature_group_count of a "
     "convolution, or jax.lax.ragged_dot over rows sorted by group",
-    "notebooks/where-the-time-goes",
     kind=UNUSED,
 )
 SORT = Cause(
@@ -46,7 +44,6 @@ SORT = Cause(
     "a whole array is sorted for a part of it",
     "jax.lax.top_k (of the negated array for the smallest), or jax.lax.approx_max_k; of random "
     "places, jax.random.choice or randint",
-    "notebooks/where-the-time-goes",
     kind=UNUSED,
 )
 SLICED_SUM = Cause(
@@ -54,7 +51,6 @@ SLICED_SUM = Cause(
     "an all-reduce sums for every device what each then slices",
     "sum it with a reduce-scatter, half the bytes: jax.lax.psum_scatter, or give the result "
     "(the gradient) the sharding of what it updates",
-    "notebooks/collectives",
     kind=UNUSED,
 )
 BRANCHES = Cause(
@@ -62,14 +58,12 @@ BRANCHES = Cause(
     "both sides of a choice are computed, and one is used",
     "choose before computing: lax.cond outside of vmap, lax.map over the examples, or each branch "
     "only for the examples that take it (sort them by their choice first)",
-    "notebooks/where-the-time-goes",
     kind=UNUSED,
 )
 ONE_HOT = Cause(
     "one-hot",
     "a matmul with a one-hot matrix looks rows up in a table",
     "index the table: table[indices]",
-    "notebooks/where-the-time-goes",
     kind=ZEROS,
 )
 RAGGED = Cause(
@@ -77,14 +71,12 @@ RAGGED = Cause(
     "every row is multiplied for all groups, and is zero in all but its own",
     "sort the rows by group and pad each group to one size, to multiply in a batch, or call a "
     "grouped kernel",
-    "notebooks/where-the-time-goes",
     kind=ZEROS,
 )
 WITH_ZEROS = Cause(
     "zeros",
     "work on zeros that are known before the program runs",
     "leave the zeros out: index, slice, or batch over the blocks that aren't zero",
-    "notebooks/where-the-time-goes",
     kind=ZEROS,
 )
 
@@ -302,7 +294,6 @@ DILATED = Cause(
     "a convolution reads an input that is spread with zeros",
     "convolve the input as it is, to stride × stride as many channels, and arrange these in space "
     "(a sub-pixel convolution); where kernel and stride are equal, that is one matmul",
-    "notebooks/where-the-time-goes",
     kind=ZEROS,
 )
 
@@ -335,7 +326,6 @@ REAL = Cause(
     "real-as-complex",
     "a complex transform of real numbers",
     "jnp.fft.rfft (and irfft): half of the work and of the result",
-    "notebooks/where-the-time-goes",
     kind=ZEROS,
 )
 

@@ -18,7 +18,6 @@ FLOAT32 = Cause(
     "arrays are wider than the arguments that they come from",
     "give what widens them their type: a Python number instead of a NumPy one, an array cast "
     "before; and ask for float32 sums with preferred_element_type",
-    "notebooks/low-precision",
     kind=WIDE,
 )
 FLOAT64 = Cause(
@@ -26,7 +25,6 @@ FLOAT64 = Cause(
     "arrays are float64",
     "if the digits of float32 are enough, cast the arguments before the call: arrays from "
     "NumPy are float64 unless you say otherwise",
-    "notebooks/where-the-time-goes",
     kind=WIDE,
 )
 NARROW = Cause(
@@ -34,7 +32,6 @@ NARROW = Cause(
     "a matmul sums integers in a type for which there is no fast path",
     "ask for sums in int32 (preferred_element_type=jnp.int32), which also can't overflow as soon, "
     "and narrow the result afterwards",
-    "notebooks/low-precision",
     kind=WIDE,
 )
 
