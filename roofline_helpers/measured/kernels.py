@@ -21,7 +21,7 @@ SMS, TILE = 132, 128
 """Multiprocessors of an H100 and an H200, and the side of a matmul's tile."""
 FEWEST = 4
 """Measured kernels from which on those like one count, beside their class."""
-LIKE = math.log(2)
+LIKE = math.log(2) * (1 + 1e-9)  # many sizes are exactly a factor of 2 apart
 """Each part of the time of kernels like one is within a factor of 2 of its own."""
 MATTERS = 0.05
 """Share of a kernel's time from which on a part of it decides what is like it."""
