@@ -38,8 +38,8 @@ class Judgement(Fields):
     Parameters
     ----------
     verdict : str
-        "inside" (normal), "slow for its kind", "far off", "faster than its kind", "impossible"
-        (less than the bound), "not measured" (nobody knows what is normal).
+        "normal", "slow for its kind", "far off", "faster than its kind", "impossible" (less than
+        the bound), "not measured" (nobody knows what is normal).
     step : int
         The step of the procedure that comes next: 3, count again; 6, does it do more than it must;
         7, is there less to do.
@@ -74,9 +74,18 @@ class Judgement(Fields):
 
     def __str__(self) -> str:
         """Return it as a sentence."""
-        normal = f"normal is {si(self.expected, 's')}" if self.expected else "nobody knows what is"
-        ends = f" ({si(self.low, 's')} to {si(self.high, 's')})" if self.expected else " normal"
-        return f"{si(self.seconds, 's')} is {self.verdict}: {normal}{ends}, {self.source}"
+        took, least = si(self.seconds, "s"), si(self.least, "s")
+        if self.verdict == "impossible":
+            return f"{took} is impossible: at published peaks it takes at least {least}"
+        if self.expected is None:
+            return f"{took} can't be judged: no kernel like it was measured; {least} is the least"
+        number = self.source.removeprefix("measured, ").removesuffix(" like it")
+        law = self.source.replace("its class", "the law of its class").partition(",")[0]
+        who = (
+            f"{number} measured kernels like it" if number.isdigit() else f"by {law}, such kernels"
+        )
+        ends = f"{si(self.low, 's')} to {si(self.high, 's')}"
+        return f"{took} is {self.verdict}: {who} take {si(self.expected, 's')} ({ends})"
 
 
 def judged(seconds: float, found: Expected, least: float, bound: str) -> Judgement:
@@ -96,7 +105,7 @@ def judged(seconds: float, found: Expected, least: float, bound: str) -> Judgeme
     elif middle is None:
         verdict = NOT_MEASURED
     elif seconds <= found.high:
-        verdict, step = "inside" if seconds >= found.low else "faster than its kind", 7
+        verdict, step = "normal" if seconds >= found.low else "faster than its kind", 7
         advice = NEXT["latency" if seconds < 1e-5 else bound]
     else:
         verdict = "far off"
@@ -131,9 +140,9 @@ def judge(job: Work, chip: str | Chip, seconds: float, clock: float | None = Non
     --------
     >>> from roofline_helpers.work import matmul, softmax
     >>> print(judge(matmul(64, 8192, 8192), "h100", 62e-6))
-    62 µs is slow for its kind: normal is 50.4 µs (45.8 µs to 56 µs), measured, 154 like it
+    62 µs is slow for its kind: 154 measured kernels like it take 50.4 µs (45.8 µs to 56 µs)
     >>> judge(softmax(8192, 8192), "h100", 110e-6).verdict
-    'inside'
+    'normal'
     """
     if not isinstance(job, Work):
         raise BadType(f"a kernel (roofline_helpers.work) is needed, got {shown(job)}")

@@ -52,7 +52,7 @@ def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
     assert card(host, "your time") == judgement.verdict == "slow for its kind"
     assert card(host, "bound") == si(judgement.least, "s")
     assert card(host, "limit") == f"{verdict.word}-bound"
-    drawn = host.get_by_role("img", name="154 measured kernels like it")
+    drawn = host.get_by_role("img", name="154 measured kernels like it: eight in ten")
     expect(drawn).to_contain_text("yours 62 µs")
     host.get_by_label("Measured time, µs").fill("30")
     expect(host).to_contain_text(f"{rh.judge(job, 'h100', 30e-6)}.")

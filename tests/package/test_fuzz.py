@@ -167,7 +167,7 @@ FIXED: dict[str, Any] = {
 
 
 MOST = dict.fromkeys(FAMILIES, 6.0) | dict.fromkeys(
-    "one_operand two_operands whole_numbers complex_numbers choice updating moving fourier".split(),
+    "one_operand two_operands whole_numbers choice updating moving fourier".split(),
     1.2,
 )
 """What one operation moves on a CPU, at most, for its operands and results: often in fp32."""

@@ -115,7 +115,7 @@ def test_the_page_says_what_python_says(chromium: Browser) -> None:
             assert answer["high"] == pytest.approx(one.high, rel=1e-6), where
         seen.add((one.verdict, one.source.partition(",")[0]))
     assert {verdict for verdict, _ in seen} == {
-        *("inside", "slow for its kind", "far off", "faster than its kind", "impossible"),
+        *("normal", "slow for its kind", "far off", "faster than its kind", "impossible"),
         "not measured",
     }
     assert {source for _, source in seen} == {

@@ -140,11 +140,16 @@ const judging = (() => {
       Object.assign(answer, { verdict: "impossible", step: 3, next: "count again: a FLOP, a byte or a second is wrong, or a cache held the operands" });
     } else if (found.seconds === null) answer.verdict = "not measured";
     else if (seconds <= found.high) {
-      Object.assign(answer, { verdict: seconds >= found.low ? "inside" : "faster than its kind", step: 7, next: T.next[seconds < 1e-5 ? "latency" : bound] });
+      Object.assign(answer, { verdict: seconds >= found.low ? "normal" : "faster than its kind", step: 7, next: T.next[seconds < 1e-5 ? "latency" : bound] });
     } else if (seconds > T.spread * found.seconds) answer.verdict = "far off";
     else Object.assign(answer, { verdict: "slow for its kind", next: `time another implementation in the same program; ${answer.next.split(";")[0]}` });
-    const normal = found.seconds === null ? "nobody knows what is normal" : `normal is ${si(found.seconds, "s")} (${si(found.low, "s")} to ${si(found.high, "s")})`;
-    return { ...answer, said: `${si(seconds, "s")} is ${answer.verdict}: ${normal}, ${found.source}` };
+    const took = si(seconds, "s"), like = /^measured, (\d+) like it$/.exec(found.source);
+    const law = found.source.replace("its class", "the law of its class").split(",")[0];
+    const who = like ? `${like[1]} measured kernels like it` : `by ${law}, such kernels`;
+    const said = answer.verdict === "impossible" ? `${took} is impossible: at published peaks it takes at least ${si(least, "s")}`
+      : found.seconds === null ? `${took} can't be judged: no kernel like it was measured; ${si(least, "s")} is the least`
+      : `${took} is ${answer.verdict}: ${who} take ${si(found.seconds, "s")} (${si(found.low, "s")} to ${si(found.high, "s")})`;
+    return { ...answer, said };
   }
 
   return { of };

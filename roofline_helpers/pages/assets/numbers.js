@@ -31,7 +31,8 @@ const numbers = (() => {
     const x = rounded(value, digits);
     let chosen = x === 0 || !Number.isFinite(x) ? PREFIXES[3] : PREFIXES[0];
     if (chosen === PREFIXES[0]) {
-      for (const one of PREFIXES) if (one[1] <= Math.abs(x)) chosen = one;
+      const most = unit === "s" ? 1 : Infinity; // nobody says kiloseconds
+      for (const one of PREFIXES) if (one[1] <= Math.min(Math.abs(x), most)) chosen = one;
     }
     return `${significant(x / chosen[1], digits)} ${chosen[0]}${unit}`;
   };
