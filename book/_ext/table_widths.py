@@ -1,9 +1,10 @@
 """How a table fits: which columns are numbers, and what a phone makes of a table too wide for it.
 
 Numbers are compared along a column, so a table with a column of them stays a table: it scrolls
-sideways beside its frozen first column. So do many rows of many texts. Few rows of texts, and texts in
-three columns, become cards: a row's first cell is the title, and each other cell has a line after the
-name of its column (``data-name``). ``book/theme/static/book.css.jinja`` draws both on narrow pages only.
+sideways beside its frozen first column. So do many rows of many texts. Few rows of texts, and texts
+in three columns, become cards: a row's first cell is the title, and each other cell has a line
+after the name of its column (``data-name``). ``book/theme/static/book.css.jinja`` draws both on
+narrow pages only.
 Estimated here and not measured in the browser, so that nothing moves when a page is loaded; a test
 measures every table of the site.
 """
