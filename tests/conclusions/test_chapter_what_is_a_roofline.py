@@ -1,6 +1,5 @@
 """Conclusions of the chapter what-is-a-roofline: each test would refute one."""
 
-import itertools
 import re
 
 import pytest
@@ -43,43 +42,36 @@ def test_chapter_1_s_rule_holds_on_the_chip() -> None:
     assert max(least.values()) < measured < sum(least.values())
 
 
-def test_between_two_chips_the_split_dimension_decides_and_not_the_batch() -> None:
-    """Chapter 1's third limit, by the bytes of an all-reduce instead of the chapter's formula."""
-    limits = {}
-    for chip, shape in (("v5e", "2x1"), ("v6e", "2x1"), ("h100", 2), ("b200", 2)):
+def test_between_two_chips_the_link_may_decide_whatever_the_batch() -> None:
+    """By the bytes of an all-reduce: v6e's link does, for 1,024 tokens and for 65,536."""
+    for chip, shape, waits in (("v6e", "2x1", True), ("h100", 2, False)):
         pair = network.topology(chip, shape)
         (link,) = pair.axes[0].protocols
-        for tokens, width in itertools.product((1024, 65536), (4096, 8192, 32768)):
-            half = rh.work.matmul(tokens, 8192, width // 2)
+        for tokens in (1024, 65536):
+            half = rh.work.matmul(tokens, 8192, 8192 // 2)
             sums = network.all_reduce(2 * tokens * 8192, pair.axes[:1])
-            waits = sums.link_bytes / link.rate > half.flops / pair.chip.peak("bf16").value
-            limits.setdefault((chip, width), set()).add(waits)
-    assert all(len(one) == 1 for one in limits.values())  # the same for both batches
-    enough = {chip for (chip, width), one in limits.items() if width == 8192 and one == {False}}
-    assert enough == {"v5e", "h100", "b200"}
-    assert {one for one in limits if limits[one] == {True}} == {
-        *((chip, 4096) for chip in ("v5e", "v6e", "h100", "b200")),
-        ("v6e", 8192),
-    }
+            took = half.flops / pair.chip.peak("bf16").value
+            assert (sums.link_bytes / link.rate > took) == waits
 
 
 def test_the_first_slow_kernel_is_slow_beside_measured_ones() -> None:
-    """Chapter 1's last exercise: an add at 0.60 ms, and what an H100's add reached."""
-    roof = rh.chip("h100").roofline("bf16")
-    record = rh.measured.device_records()["h100"]
-    small, large = (rh.work.elementwise(n, 2, 1, flops=1) for n in (2**27, 2**30))
-    assert roof.bound(small) == "memory"
-    assert roof.time(small) / 600e-6 < 0.5
-    assert roof.time(large) / record.sample("add 2 GiB bf16").seconds > 0.8
+    """Chapter 1's last exercise: seven tensors could move while such an add normally ends."""
+    job = rh.work.elementwise(2**27, 2, 1, flops=1)
+    judged = rh.judge(job, "h100", 600e-6)
+    assert (judged.verdict, judged.step, judged.bound) == ("far off", 6, "memory")
+    assert 7 < 600e-6 / judged.least * 3 < 8
 
 
 def test_four_milliseconds_are_three_times_what_such_a_matmul_takes() -> None:
     job = rh.work.matmul(8192, 8192, 8192)
     record = rh.measured.device_records()["h100"]
-    normal = rh.measured.expected(job, "h100").seconds
-    least = rh.chip("h100").roofline("bf16").time(job)
-    assert 2.7 < 4e-3 / normal < 3
-    assert least / 4e-3 < 0.3 < 0.8 < least / normal
+    like = rh.measured.seconds_like(job, "h100")
+    judged = rh.judge(job, "h100", 4e-3)
+    assert (judged.verdict, judged.step) == ("far off", 6)
+    assert 2.7 < 4e-3 / judged.expected < 3
+    assert len(like) == 22
+    assert judged.least < like.min() < like.max() < 4e-3
     names = ("bf16", "tf32")
     bf16, tf32 = (record.sample(f"matmul 8192×8192×8192 {n}").seconds for n in names)
     assert 1.8 < tf32 / bf16 < 2.2
+    assert judged.high < bf16 < 1.1 * judged.high  # as the figure's caption says, of a long run
