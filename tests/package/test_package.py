@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 
 import roofline_helpers
@@ -157,3 +158,10 @@ def test_the_wheel_has_the_data(tmp_path: Path) -> None:
     ours = (*(f"{package}/" for package in FLOORS), "roofline_helpers-")
     outside = [name for name in names if not name.startswith(ours)]
     assert outside == [], "the wheel brings something else along"
+    archive.extractall(tmp_path / "alone")
+    paths = [str(tmp_path / "alone"), str(Path(numpy.__file__).parents[1])]
+    # without `site`, which would find the editable installation of this repository
+    said = f"import sys; sys.path += {paths}; from roofline.cli import main; main(['chip', 'v6e'])"
+    tried = [sys.executable, "-S", "-E", "-c", said]
+    told = subprocess.run(tried, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert "918 TFLOP/s" in told
