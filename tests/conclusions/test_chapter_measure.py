@@ -1,16 +1,12 @@
 """Conclusions of the chapter measure: each test would refute one."""
 
-from conclusions import prose
-
-from tools import books
+import roofline_helpers as rh
 
 
-def test_quoted_fp8_programs_are_the_compilers() -> None:
-    compiled_text = (books.ROOT / "roofline_helpers/data/measured/fp8.hlo.txt").read_text("utf-8")
-    for part in (
-        "%wrapped_transpose = f8e4m3fn[8192,8192]{0,1} fusion(%bitcast.7.0), kind=kLoop",
-        "custom-call(%args_0_.1, %wrapped_transpose, %constant, %constant)",
-        'custom_call_target="__cublas$lt$matmul$f8"',
-    ):
-        assert part in compiled_text
-        assert part in prose("measure")
+def test_the_bytes_explain_all_of_the_time_of_a_chain_that_nobody_fused() -> None:
+    record = rh.measured.device_records()["h100"]
+    slow = record.sample("chain op by op 65536×4096 bf16", "jax")
+    needed = rh.fuse(*rh.work.fusion_chain(65536, 4096))
+    assert slow.seconds * record.streams["copy"] < 1.05 * slow.dram_bytes
+    assert slow.dram_bytes > 13 * needed.bytes
+    assert rh.judge(needed, "h100", slow.seconds).verdict == "far off"

@@ -1,0 +1,40 @@
+"""Conclusions of the chapter which-peak: each test would refute one."""
+
+import re
+
+from conclusions import prose
+
+import roofline_helpers as rh
+from tools import books
+
+RECORDS = rh.measured.device_records()
+
+
+def test_quoted_fp8_programs_are_the_compilers() -> None:
+    compiled_text = (books.ROOT / "roofline_helpers/data/measured/fp8.hlo.txt").read_text("utf-8")
+    for part in (
+        "%wrapped_transpose = f8e4m3fn[8192,8192]{0,1} fusion(%bitcast.7.0), kind=kLoop",
+        "custom-call(%args_0_.1, %wrapped_transpose, %constant, %constant)",
+        'custom_call_target="__cublas$lt$matmul$f8"',
+    ):
+        assert part in compiled_text
+        assert part in prose("which-peak")
+
+
+def test_power_cuts_off_the_corner_of_the_roofline() -> None:
+    """The lowest clock is near the ridge, in JAX's matmuls and in PyTorch's."""
+    name = re.compile(r"matmul .* bf16, clock counted")
+    for source in ("jax", "torch"):
+        counted = [s for s in RECORDS["h200"].samples if s.source == source]
+        clocks = {s.name: (s.state or {})["clock"] for s in counted if name.fullmatch(s.name)}
+        assert min(clocks, key=clocks.__getitem__).startswith("matmul 192×")
+
+
+def test_narrow_types_need_half_the_energy() -> None:
+    def energy(dtype: str, n: int = 8192) -> float:
+        sample = RECORDS["h200"].sample(f"matmul {n}×{n}×{n} {dtype}, clock counted", "jax")
+        return float((sample.state or {})["power"]) * sample.seconds / sample.flops
+
+    for dtype in ("fp8", "int8"):
+        assert 0.45 < energy(f"{dtype}, B transposed") / energy("bf16") < 0.55
+    assert energy("fp32", 4096) > 10 * energy("bf16")
