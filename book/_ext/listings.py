@@ -1,7 +1,9 @@
 """Sphinx extension: the search index and ``sitemap.xml``."""
 
+import html
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ from sphinx.search.en import english_stopwords, js_porter_stemmer
 
 SILENT = "script, style, svg, button, .cell_input, .headerlink, .section-number"
 HEADING = re.compile("h[1-4]")
+DESCRIBED = re.compile('<meta name="description" content="([^"]*)">')
+APART = "figure, table, li, .cell_output, [data-kind], .about"  # what isn't running prose
+SENTENCE = re.compile(r".{30,250}?[.?!:](?=\s|$)|.{1,250}(?=\s|$)", re.DOTALL)
 
 
 def plain(part: Tag | None) -> str:
@@ -18,8 +23,16 @@ def plain(part: Tag | None) -> str:
     return " ".join(part.get_text(" ").split()) if part else ""
 
 
-def sections(page: str) -> list[tuple[str, str, str]]:
-    """Return anchor, heading and text, without code, of each section of a page's HTML.
+def lead(part: Tag | None) -> str:
+    """Return the first sentence of an element's prose, empty where it has none."""
+    told = (plain(p) for p in (part or Tag(name="p")).find_all("p") if not p.css.closest(APART))
+    first = next((text for text in told if len(text) > 30), "")
+    found = SENTENCE.match(first)
+    return found[0] if found else ""
+
+
+def sections(page: str) -> list[tuple[str, str, str, str]]:
+    """Return anchor, heading, text without code and first sentence of a page's sections, from HTML.
 
     A term of the glossary is a section of its own.
     """
@@ -33,20 +46,29 @@ def sections(page: str) -> list[tuple[str, str, str]]:
         heading = section.find(HEADING)
         title = plain(heading.extract()) if isinstance(heading, Tag) else ""
         terms = [(term, term.find_next_sibling("dd")) for term in section.select(".glossary > dt")]
-        found += [(str(term["id"]), plain(term), plain(meaning)) for term, meaning in terms[::-1]]
+        found += [(str(t["id"]), plain(t), plain(dd), lead(dd)) for t, dd in terms[::-1]]
         for glossary in section.select(".glossary"):
             glossary.extract()
-        found.append((str(section.get("id", "")), title, plain(section)))
+        found.append((str(section.get("id", "")), title, plain(section), lead(section)))
     return found[::-1]
 
 
-def search_index(site: Path, names: list[str]) -> str:
-    """Return the search page's data: sections (address, page, heading, text), stems, stop words."""
+def search_index(site: Path, names: list[str], synonyms: dict[str, list[str]]) -> str:
+    """Return the search page's data: stems, stop words, sections.
+
+    For its first sentence a page has its description.
+    A section is its address, its page, its heading, its text, its first sentence, and what readers
+    call it: by address, `synonyms`.
+    """
     rows = []
     for name in names:
-        found = sections((site / f"{name}.html").read_text("utf-8"))
-        for number, (anchor, title, text) in enumerate(found):
-            rows.append([f"{name}.html" + f"#{anchor}" * bool(number), found[0][1], title, text])
+        page = (site / f"{name}.html").read_text("utf-8")
+        told, found = DESCRIBED.search(page), sections(page)
+        for number, (anchor, title, text, first) in enumerate(found):
+            address = f"{name}.html" + f"#{anchor}" * bool(number)
+            asked = synonyms.get(address, [])
+            first = first if number or told is None else html.unescape(told[1])
+            rows.append([address, found[0][1], title, text, first, asked])
     body = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     stops = json.dumps(sorted(english_stopwords))
     return (
@@ -66,7 +88,9 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     if error is not None or app.builder.name != "html":
         return
     site, names = Path(app.outdir), sorted(app.env.found_docs)
-    (site / "_static/search-index.js").write_text(search_index(site, names), "utf-8")
+    asked = Path(app.srcdir) / "book/synonyms.toml"
+    synonyms = tomllib.loads(asked.read_text("utf-8")) if asked.exists() else {}
+    (site / "_static/search-index.js").write_text(search_index(site, names, synonyms), "utf-8")
     if app.config.html_baseurl:
         (site / "sitemap.xml").write_text(sitemap(app, names), "utf-8")
 

@@ -7,9 +7,9 @@ desk shows it stays in ``_build/pictures``.
 
 import os
 import re
+import tomllib
 import zipfile
 from pathlib import Path
-from urllib.parse import quote_plus
 
 import pytest
 from browser import Serve, Visit, drawn, overflow, until, violations
@@ -440,68 +440,36 @@ def test_a_picture_that_is_shrunk_opens_large(
     expect(large).to_be_hidden()
 
 
-# What readers look for, and the page that comes first: glossary, chips, the chapter that teaches it
-FOUND = {
-    "memory bound vs compute bound": "book/glossary.html#term-bound",
-    "int8 quantization": "book/glossary.html#term-quantisation",
-    "fusions": "book/glossary.html#term-fusion",
-    "ridge point": "book/glossary.html#term-ridge",
-    "vmem size": "book/glossary.html#term-VMEM",
-    "tpu v5e peak flops": "book/chips.html#tpu-v5e",
-    "h200 bandwidth": "book/chips.html#nvidia-h200-sxm",
-    "v6e memory": "book/chips.html#tpu-v6e",
-    "arithmetic intensity": "book/glossary.html#term-arithmetic-intensity",
-    "all-reduce": "book/glossary.html#term-all-reduce",
-    "kv cache": "book/glossary.html#term-KV-cache",
-    "flash attention": "book/glossary.html#term-flash-attention",
-    "online softmax": "book/glossary.html#term-online-softmax",
-    "expert parallelism": "book/glossary.html#term-expert-parallelism",
-    "MFU": "book/glossary.html#term-MFU",
-    "occupancy": "book/glossary.html#term-occupancy",
-    "launch overhead": "notebooks/limitations.html#launches",
-    "block specs": "notebooks/fused-kernel.html#the-block-specs-set-the-traffic",
-    "flops of attention": "notebooks/arithmetic-intensity.html#the-flops-of-attention",
-    "systolic array": "book/glossary.html#term-systolic-array",
-    "bank conflicts": "book/glossary.html#term-bank-conflict",
-    "nsight compute columns": "notebooks/where-the-time-goes.html#columns-of-nsight-compute",
-    "install": "book/install.html",
-    "why torch.compile gains": "book/pytorch.html#what-torch-compile-gains",
-    **{
-        asked: f"notebooks/why-does-jax-say.html#{question}"
-        for asked, question in {
-            "cost_analysis flops too low": "why-are-the-flops-of-cost-analysis-too-low",
-            "RESOURCE_EXHAUSTED": "resource-exhausted-out-of-memory-what-fills-it",
-            "out of memory": "resource-exhausted-out-of-memory-what-fills-it",
-            "donated buffers not usable": "why-does-donate-argnums-have-no-effect",
-            "jit first call slow": "why-is-the-first-call-of-my-jitted-function-so-slow",
-            "recompiles every call": "why-does-jax-recompile-at-every-call",
-            "persistent cache": (
-                "the-persistent-compilation-cache-why-does-it-compile-after-a-restart"
-            ),
-            "scan slower than for loop": "why-is-lax-scan-slower-than-a-python-loop",
-            "gpu utilization 30%": "why-is-my-gpu-only-at-30",
-            "slower than numpy": "why-is-jax-slower-than-numpy-on-small-arrays",
-            "bf16 not faster than float32": "why-is-bf16-no-faster-than-float32",
-            "above the peak": "why-is-my-matmul-above-the-peak",
-            "faster than memory bandwidth": "why-is-a-kernel-faster-than-the-memory-allows",
-        }.items()
-    },
-}
+QUERIES = tomllib.loads((books.ROOT / "tests/data/queries.toml").read_text("utf-8"))
 
 
 def test_the_search_finds_what_readers_look_for(visit: Visit, site: Path) -> None:
-    """In the engine as the reader has it, from a folder."""
-    page = visit()
+    """In the engine as the reader has it, from a folder, while they type."""
+    page = visit((site / "search.html").as_uri())
+    field = page.get_by_label("Search the book")
 
-    def found(asked: str) -> list[str]:
-        page.goto(f"{(site / 'search.html').as_uri()}?q={quote_plus(asked)}")
-        expect(page.locator("#found")).to_contain_text("“")
-        return page.locator("#results a").evaluate_all(
+    def found(asked: str, most: int) -> list[str]:
+        field.fill(asked)
+        links = page.locator("#results a").evaluate_all(
             "all => all.map((one) => one.getAttribute('href'))"
         )
+        return list(map(str, links[:most]))
 
-    assert {asked: found(asked)[0] for asked in FOUND} == FOUND
-    assert found("color") == found("colour") != []
+    lost = {}
+    for name, most in (("first", 1), ("three", 3)):
+        for asked, places in QUERIES[name].items():
+            best = found(asked, most)
+            if not any(address.startswith(tuple(places)) for address in best):
+                lost[asked] = best
+    assert len(lost) <= len(QUERIES["three"]) // 20, lost
+    assert not {*lost} & {*QUERIES["first"]}, lost
+    assert found("color", 3) == found("colour", 3) != []
+
+
+def test_readers_words_lead_to_places_that_are_there(site: Path) -> None:
+    synonyms = tomllib.loads((books.ROOT / "book/synonyms.toml").read_text("utf-8"))
+    index = (site / "_static/search-index.js").read_text("utf-8")
+    assert [one for one in synonyms if f'["{one}", ' not in index] == []
 
 
 def test_the_search_finds_and_marks(visit: Visit, home: str) -> None:
