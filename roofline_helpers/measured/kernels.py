@@ -221,7 +221,7 @@ class Neighbours(msgspec.Struct, frozen=True):
         matter = np.maximum(self.shares / self.by_law[:, None], shares / whole) > MATTERS
         with np.errstate(divide="ignore", invalid="ignore"):
             apart = np.abs(np.log(self.shares / shares)) > LIKE
-        return ~(matter & (apart | (self.shares * shares == 0))).any(1)
+        return ~(matter & apart).any(1)
 
 
 @functools.cache

@@ -89,6 +89,8 @@ def test_steps_of_a_ladder_are_told_apart() -> None:
     upgrade = compare(later, first)
     assert upgrade
     assert upgrade.pairs[0].verdict in ("slower", "new")
+    changes = [pair.change for pair in upgrade.pairs]
+    assert changes == sorted(changes, key=abs, reverse=True) != sorted(changes, reverse=True)
     assert sum(pair.after for pair in upgrade.pairs) == pytest.approx(first.covered)
     assert sum(pair.before for pair in upgrade.pairs) == pytest.approx(later.covered)
 

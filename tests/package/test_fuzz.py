@@ -166,11 +166,12 @@ FIXED: dict[str, Any] = {
 }
 
 
-MOST = dict.fromkeys(FAMILIES, 6.0) | dict.fromkeys(
-    "one_operand two_operands whole_numbers choice updating moving fourier".split(),
-    1.2,
-)
-"""What one operation moves on a CPU, at most, for its operands and results: often in fp32."""
+FUSED = "one_operand two_operands whole_numbers choice updating moving fourier".split()
+MOST = dict.fromkeys(FAMILIES, 6.0) | dict.fromkeys(FUSED, 1.2) | {"product": 18.0}
+"""What one operation moves on a CPU, at most, for its operands and results.
+
+Often it does so in fp32: operands of four bits become eight times as wide, are written and read.
+"""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -222,22 +223,13 @@ FOR_CHIPS = programs(chip="v6e"), programs(chip="v7x"), spread_programs(), divid
 @settings(**FIXED, max_examples=200)
 @given(st.one_of(*FOR_CHIPS))
 def test_more_programs_for_chips_and_their_explanations(program: Program) -> None:
-    """An explanation of a program that didn't run counts what the report of it does."""
+    """Each second is claimed once: what findings lose is no more than there is."""
     needs("v6e")
     holds(program)
     fn, args = program.made()
-    report = xla.analyze(fn, *args, chip=program.chip)
-    rows = roofline.explain(fn, *args, chip=program.chip, progress=False).rows
-    for name, measure in (
-        ("matrix", lambda row: row.matrix_flops),
-        ("vector", lambda row: row.vector_flops),
-        ("bytes", lambda row: row.bytes),
-    ):
-        both = [
-            sum(measure(row.kernel) * row.launches for row in rows),
-            sum(measure(row) * row.launches for row in report.rows),
-        ]
-        assert both[0] == pytest.approx(both[1], rel=1e-6, abs=1), f"{name}: {both}\n\n{program}"
+    found = roofline.explain(fn, *args, chip=program.chip, progress=False).findings
+    claimed = sum(finding.share for finding in found or ())
+    assert claimed <= 1 + 1e-9, f"{claimed:.1%} of the call is claimed\n\n{program}"
 
 
 # --- Pallas kernels -------------------------------------------------------------------------------

@@ -53,9 +53,23 @@ def test_a_time_passes_through_every_verdict() -> None:
     normal = Expected(1e-3, 0.9e-3, 1.2e-3, "its class")
     words = [judged(t, normal, 0.5e-3, "memory").verdict for t in (4e-4, 8e-4, 1e-3, 1.4e-3, 2e-3)]
     assert words == ["impossible", "faster than its kind", "normal", "slow for its kind", "far off"]
+    least = [judged(t, normal, 0.9e-3, "memory").verdict for t in (0.875e-3, 0.89e-3)]
+    assert least == ["impossible", "faster than its kind"]  # a clock may be off by two hundredths
     unknown = judged(1e-3, Expected(None, 0.5e-3, math.inf), 0.5e-3, "compute")
     assert (unknown.verdict, unknown.expected, unknown.step) == ("not measured", None, 6)
     assert str(unknown).startswith("1 ms can't be judged")
+
+
+def test_the_interval_of_a_law_holds_nine_in_ten_of_its_table() -> None:
+    found = rh.measured.judging.expected(w.matmul(16, 64, 100_000), "b200")
+    assert found.source == "the law of libraries' kernels"
+    assert found.seconds is not None
+    above, below = found.high / found.seconds, found.seconds / found.low
+    rows, law = rh.measured.table("matmul"), rh.measured.law("matmul", "b200", "bf16")
+    rows = rows[(rows.chip == "b200") & (rows.dtype == "bf16")][::20]
+    took = rows.groupby(["m", "n", "k"]).seconds.min()
+    times = [t / law.seconds(w.matmul(*map(int, sides))) for sides, t in took.items()]
+    assert 0.85 < sum(1 / below <= t <= above for t in times) / len(times) < 0.95
 
 
 def test_a_low_clock_excuses_only_what_computes_and_a_quarter_at_most() -> None:

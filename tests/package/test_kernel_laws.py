@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 import math
 from collections import Counter
 from typing import Any
@@ -18,13 +19,17 @@ from roofline.xla.expected import as_one_call, combined, expected_features, expe
 from roofline.xla.kernel import kernel_of
 from roofline.xla.ledger import kernels
 from roofline_helpers.measured.kernels import (
+    FEWEST,
     Expected,
     Features,
+    Neighbours,
     expected_kernel,
     features_of_row,
+    interval,
     kernel_laws,
     least_kernel,
     measured_kernels,
+    parts,
 )
 from roofline_helpers.measured.tables import FOLDER
 
@@ -108,6 +113,43 @@ ENTRY %m (a: f32[1048576]) -> f32[1048576] {
     assert (found.seconds, found.high, found.source) == (None, math.inf, "not measured")
     assert found.low == pytest.approx(2 * 4 * 2**20 / 3.35e12)
     assert str(found) == "at least 2.5 µs, not measured"
+
+
+def test_as_many_kernels_like_it_as_four_are_worth_half() -> None:
+    residuals = np.log([2.0] * FEWEST)
+    assert interval(1.0, residuals, 4, 0.5, 2.0) == pytest.approx((2**0.5, 1.0, 2.0))
+    assert interval(1.0, residuals, 12, 0.5, 2.0) == pytest.approx((2**0.75, 2**0.5, 2.0))
+    assert interval(1.0, residuals, 3, 0.5, 2.0) == (1.0, 0.5, 2.0)
+
+
+def test_parts_that_matter_are_within_a_factor_of_two() -> None:
+    shares = np.array([[8.0, 4.0], [8.0, 2.0], [8.0, 1.0], [8.0, 0.0], [8.0, 0.1]])
+    near = Neighbours(shares, None, np.full(5, 8.0), None)
+    one_tenth = np.nextafter(4.0, 5.0)  # the last bit of a rounding decides nothing
+    assert near.like(np.array([8.0, one_tenth]), 0.0).tolist() == [True, True, False, False, False]
+    # no part at all is like one that doesn't matter, and unlike one that does
+    assert near.like(np.array([8.0, 0.0]), 0.0).tolist() == [False, False, False, True, True]
+
+
+def test_a_matmul_s_tiles_come_in_waves_of_the_multiprocessors() -> None:
+    def waves(m: int, n: int) -> float:
+        of = Features("matmul", 1.0, 2.0 * m * 1000 * n, sizes=(m, 1000, n))
+        return parts(of, rh.chip("h100"))["waves"]
+
+    one = 132 * 2 * 128 * 128 * 1000 / 989.4e12  # of all tiles of 128 × 128 at the peak
+    for m, n, wave in ((12, 11, 1), (133, 1, 2), (264, 1, 2), (265, 1, 3)):
+        assert waves(128 * m, 128 * n) == pytest.approx(wave * one, rel=1e-3)
+    assert waves(128 * 131 + 1, 1) == waves(128, 128)
+
+
+def test_a_kernel_like_no_other_has_the_interval_of_a_family_that_was_left_out() -> None:
+    found = expected_kernel(Features("stream", 1e13, sizes=(10**12,)), rh.chip("h100"))
+    assert found is not None
+    assert found.source == "its class, stream"
+    file = json.loads((FOLDER / "kernel-laws.json").read_text("utf-8"))["kinds"]["stream"]
+    ends = [end / (found.seconds or 1.0) for end in (found.low, found.high)]
+    assert ends == pytest.approx(file["wide"])
+    assert ends[0] < file["low"]
 
 
 ROUGHLY = Expected(1e-3, 0.8e-3, 1.3e-3, "its class, sort")

@@ -15,6 +15,7 @@ from scipy.optimize import linprog
 
 import roofline_helpers as rh
 from roofline import network as net
+from roofline.network.axes import Protocol
 from roofline.network.collectives import Transfer, lanes_of
 
 # --- topologies -----------------------------------------------------------------------------------
@@ -218,6 +219,32 @@ def test_the_busiest_link_of_an_all_to_all_by_every_pair(kind: str, devices: int
     assert moved.link_bytes == pytest.approx(max(links.values()))
 
 
+def test_groups_of_every_fourth_device_share_links_with_three_others() -> None:
+    [ring] = net.topology("v6e", "16x16")["x"]
+    every_fourth = ring.outer(4)
+    assert (every_fourth.stride, every_fourth.outer(2).stride, ring.outer(8).stride) == (4, 8, 2)
+    # a ring of 4 sends 3/8 of the array over a link each way: four such rings, four links a step
+    moved = net.all_gather(8000, every_fourth)
+    assert (moved.link_bytes, moved.phases[0].steps) == (4 * 3000, 2 * 4)
+    assert net.permute(1000, every_fourth).link_bytes == 4000
+
+
+@pytest.mark.parametrize(
+    ("asked", "own"),
+    [
+        (lambda over: net.all_gather(8000, over), 1000),  # its shard is copied
+        (lambda over: net.all_reduce(8000, over, algorithm="ring"), 2000),  # added, then copied
+        (lambda over: net.all_reduce(8000, over, algorithm="one-shot"), 64000),  # eight arrays
+        (lambda over: net.all_reduce(8000, over, algorithm="two-shot"), 9000),  # eight eighths, one
+        (lambda over: net.all_to_all(8000, over), 125),  # what it would send itself
+    ],
+)
+def test_what_a_device_adds_and_copies_itself_takes_its_memory_s_time(asked: Any, own: int) -> None:
+    links = Protocol(math.inf, own_rate=1.0)  # a byte a second, and no time on the links
+    one = replace(axis("h100", 8, "nvlink")[0], protocols=(links,))
+    assert asked(one).seconds == own
+
+
 def test_two_networks_work_at_the_same_time_and_wait_one_after_the_other() -> None:
     gpus = net.topology("h100", 32)
     gathered = net.all_gather(32e9, gpus["nvlink", "nic"])
@@ -332,6 +359,7 @@ def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes
         (lambda: net.topology("v5e", "4x4x4"), rh.BadValue, "16x16.*4x4x4"),
         (lambda: net.topology("mi300x", 16), rh.BadValue, "8 chips"),
         (lambda: net.topology("h100", 100), rh.BadValue, "13 hosts.*96, 104"),
+        (lambda: net.topology("h100", 9), rh.BadValue, "2 hosts.*8, 10$"),  # twice five
         (lambda: net.topology("h20", 16), rh.BadValue, "8 chips.*links.nic.rate"),
         (lambda: net.all_gather(0, axis("v5e", "4x4", "x")), rh.BadValue, "nbytes.*0"),
         (lambda: net.all_gather(1, "x"), rh.BadType, "over.*'x'"),

@@ -42,6 +42,8 @@ def test_times_of_every_ceiling():
     assert FULL.limit(kernel) == "vmem"
     assert FULL.bound(kernel) == "memory"
     assert FULL.attainable(kernel) == 2200 / 9
+    # without a vector unit's ceiling, its FLOPs may run at the matrix unit's: 200 at 100 a second
+    assert PLAIN.times(job(vector=200, hbm=5)) == {"vector": 2, "hbm": 0.5}
 
 
 @pytest.mark.parametrize(

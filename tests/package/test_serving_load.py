@@ -79,6 +79,17 @@ def test_prompts_that_come_all_at_once_wait_for_half_of_them() -> None:
     assert tenth == pytest.approx(0.9 * steady.first_token + 0.1 * once.first_token)
 
 
+@pytest.mark.parametrize(("budget", "steps"), [(1000, 1.5), (250, 4.5)])
+def test_a_prompt_s_chunks_run_between_steps_of_which_one_is_half_done(
+    budget: int, steps: float
+) -> None:
+    two = served(2, outputs=20_001, budget=budget)  # their prompts hardly ever meet
+    waited = two.first_token - two.worker.prompt
+    assert waited == pytest.approx(steps * two.step_seconds, rel=0.02)
+    alone = served(1, budget=budget)
+    assert alone.first_token == pytest.approx(alone.worker.prompt)
+
+
 def test_a_queue_with_one_server() -> None:
     assert loads._response(2.0, 10.0, 1) == pytest.approx(2.0)  # nobody before it
     assert loads._response(2.0, 10.0, 100) == pytest.approx(190, rel=0.01)  # it never rests

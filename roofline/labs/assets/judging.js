@@ -93,7 +93,7 @@ const judging = (() => {
     for (const kernel of law.kernels) {
       const theirs = kernel.slice(0, -2), [took, id] = kernel.slice(-2), all = seconds(theirs);
       const near = theirs.every((s, i) => Math.max(s / all, shares[i] / whole) <= T.matters
-        || (s * shares[i] !== 0 && Math.abs(Math.log(s / shares[i])) <= T.like));
+        || Math.abs(Math.log(s / shares[i])) <= T.like);
       if (!near) continue;
       cases.add(id);
       residuals.push(Math.log(took / all));
