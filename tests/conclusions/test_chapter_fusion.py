@@ -41,3 +41,33 @@ def test_fusing_what_fits_gains_by_launches_on_a_gpu_and_hardly_by_bytes_on_a_v5
     )
     assert 0.7 < tiny / short < 1
     assert tiny / long < 0.1
+
+
+def test_four_lines_of_pytorch_moved_three_times_what_must_move() -> None:
+    """Chapter 5's story, and the chart beside it: 14 implied, 12 moved, 4 needed."""
+    record, roof = rh.measured.device_records()["h100"], rh.chip("h100").roofline("bf16")
+    tensor, tail = 2 * 65_536 * 4096, rh.fuse(*rh.work.fusion_chain(65_536, 4096))
+    sample = record.sample("chain op by op 65536×4096 bf16", "torch")
+    moved = sum(sample.counters[f"dram_{way}"] for way in ("read", "written")) / tensor
+    counts = [sample.seconds * roof.bandwidth / tensor, moved, tail.bytes / tensor]
+    assert [round(count) for count in counts] == [14, 12, 4]
+    assert roof.time(tail) == pytest.approx(641e-6, rel=1e-3)
+    judged = rh.judge(tail, "h200", 1673e-6)
+    assert (judged.verdict, judged.step) == ("far off", 6)
+
+
+def test_the_next_matmul_adds_little_where_the_bytes_are_weights() -> None:
+    few = rh.work.matmul(256, 16_384, 4096, names=("x", "W", "u"))
+    act = rh.work.gelu(256 * 16_384, x="u", y="h")
+    down = rh.work.matmul(256, 4096, 16_384, names=("h", "V", "y"))
+    roof = rh.chip("h100").roofline("bf16")
+    assert roof.time(rh.fuse(few, act), down) / roof.time(rh.fuse(few, act, down)) < 1.07
+
+
+def test_three_short_kernels_take_three_floors() -> None:
+    """With 4 MB a tensor none of the three reaches an H100's floor, in L2 or in memory."""
+    chip = rh.chip("h100")
+    bandwidth, cache = chip.roofline("bf16").bandwidth, chip.memory["l2"].bandwidth.value
+    longest = 4e6 / bandwidth + 2 * 4e6 / cache
+    assert longest < chip.floor.value < 3 * 4e6 / bandwidth
+    assert 3 * chip.floor.value / (12e6 / bandwidth) == pytest.approx(2.65, abs=0.01)
