@@ -33,6 +33,7 @@ from roofline.xla.analysis import refusal_recorded
 from roofline_helpers.models import Decoder
 from tools import books
 from tools.notebooks.records import COMPILED
+from tools.notebooks.run import TITLE
 
 CHAPTER = books.ROOT / "notebooks/step-without-chips.ipynb"
 MESH, FIRST, LAST = "def mesh_of", "LLAMA =", "BATCH, SEQ ="
@@ -45,7 +46,7 @@ Feed = Callable[[Any, Any], Any]
 def page(model: Decoder) -> SimpleNamespace:
     """Return what the chapter's page of JAX defines, for any dense decoder's widths."""
     cells = nbformat.read(CHAPTER, as_version=4).cells
-    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    code = [TITLE.sub("", cell.source) for cell in cells if cell.cell_type == "code"]
     mesh, first, last = (
         next(at for at, text in enumerate(code) if text.startswith(start))
         for start in (MESH, FIRST, LAST)
