@@ -1,5 +1,7 @@
 """Conclusions of the chapter low-precision: each test would refute one."""
 
+from typing import Any
+
 import pytest
 
 import roofline_helpers as rh
@@ -49,3 +51,29 @@ def test_tpus_double_int8_or_fp8_and_not_both() -> None:
         assert fp8 / bf16 == pytest.approx(times, rel=0.01)
     with pytest.raises(rh.UnknownName):
         rh.chip("v7x").roofline("int8")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "short", "long"),
+    [("fp8", (1.15, 1.35), (1.55, 1.9)), ("nvfp4", (1.75, 1.9), (2.7, 3.5))],
+)
+def test_short_kernels_gain_little_and_long_ones_most_of_it_on_every_data_centre_gpu(
+    dtype: str, short: tuple[float, float], long: tuple[float, float]
+) -> None:
+    for chip in ("h100", "h200", "b200", "b300", "gb200"):
+        times = cold(chip)
+        if dtype in times:
+            gain = times["bf16"] / times[dtype]
+            assert short[0] < gain[times["bf16"].between(1e-5, 3e-5)].median() < short[1]
+            for low, high in ((3e-4, 1e-3), (1e-3, 1)):
+                assert long[0] < gain[times["bf16"].between(low, high)].median() < long[1]
+
+
+def cold(chip: str) -> Any:
+    """Seconds of a chip's matmuls whose weights were read from memory, one column a type."""
+    bits = {"bf16": 16, "fp8": 8, "nvfp4": rh.BITS["nvfp4"]}
+    gemms = rh.measured.table("matmul").query("chip == @chip")
+    weights = gemms["n"] * gemms["k"] * gemms["dtype"].map(bits).astype(float) / 8
+    copies = gemms["library"].map({"sglang": 6, "trtllm": 1, "vllm": 1}).astype(float)
+    kept = gemms[weights * copies >= 2 * rh.chip(chip).memory["l2"].capacity.value]
+    return kept.pivot_table("seconds", ["n", "k", "m"], "dtype", observed=True)
