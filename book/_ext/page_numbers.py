@@ -15,6 +15,7 @@ import roofline_helpers as rh
 import samples
 from page_board import board, markdown
 from page_figures import EXPLAINED, ROOT, program
+from page_gpus import gpus
 from page_promises import promises
 from roofline import validation, xla
 from roofline.labs import riddle
@@ -47,6 +48,7 @@ def numbers() -> dict[str, str]:
         **_departures(),
         **board(),
         **promises(),
+        **gpus(),
         "chip_summary": _chip_summary(),
         "chip_figures": _chip_figures(),
         "chip_sources": _chip_sources(),

@@ -10,8 +10,10 @@ import pytest
 from conclusions import outputs, path, prose
 from jax._src.ad_checkpoint import saved_residuals
 
+import page_gpus
 import roofline
 import roofline_helpers as rh
+from roofline.diagnosis import ladder
 from roofline.labs.labs import TODAY
 from roofline_helpers.common.show import significant
 from tools import books
@@ -74,3 +76,31 @@ def test_saving_all_products_saves_the_scores_of_attention_by_einsum() -> None:
     scores = (2, 4, 64, 64)
     assert scores in kept("dots_saveable")
     assert scores not in kept("dots_with_no_batch_dims_saveable")
+
+
+def test_no_flag_of_xla_saved_three_percent_of_a_training_step() -> None:
+    saved = page_gpus.flags()
+    assert len(saved) == 12
+    assert 0.02 < max(saved.values()) < 0.03
+    assert min(saved, key=saved.__getitem__) == "gpus_few_channels_all_kept_2_h100"
+    steps = {step.rung: step.why for step in ladder.committed()["train-step"].steps}
+    first, last = steps["as first written"], steps["all kept"]
+    assert first is not None
+    assert last is not None
+    assert 0.3 < 1 - last.wall / first.wall < 1 / 3  # "nearly a third", by changes of the program
+    for why in (first, last):
+        assert max(saved.values()) < page_gpus.exposed(why) / why.wall < 0.1
+    assert all(0.97 < share < 1.07 for share in page_gpus.graphs())
+
+
+def test_the_page_on_gpus_has_every_flag_that_was_timed() -> None:
+    text = prose("jax-on-gpus")
+    assert [name for name in page_gpus.gpus() if f"{{{{ {name} }}}}" not in text] == []
+
+
+def test_loops_of_tiny_steps_gain_most_from_fewer_turns() -> None:
+    rows = {row["name"]: row for row in roofline.evidence.load("repairs")["pairs"]}
+    for name, turns in (("short-turns", 512), ("linear-recurrence", 1024)):
+        assert 5e-6 < rows[name]["before"] / turns < 2e-5  # some launches a turn
+        assert rows[name]["before"] > 10 * rows[name]["after"]
+    assert rows["many-arrays"]["after"] > rows["many-arrays"]["before"]
