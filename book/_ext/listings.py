@@ -58,7 +58,7 @@ def search_index(site: Path, names: list[str], synonyms: dict[str, list[str]]) -
 
     For its first sentence a page has its description.
     A section is its address, its page, its heading, its text, its first sentence, and what readers
-    call it: by address, `synonyms`.
+    call it: by address, `synonyms`. Where the section is gone, its page is called so.
     """
     rows = []
     for name in names:
@@ -66,9 +66,13 @@ def search_index(site: Path, names: list[str], synonyms: dict[str, list[str]]) -
         told, found = DESCRIBED.search(page), sections(page)
         for number, (anchor, title, text, first) in enumerate(found):
             address = f"{name}.html" + f"#{anchor}" * bool(number)
-            asked = synonyms.get(address, [])
             first = first if number or told is None else html.unescape(told[1])
-            rows.append([address, found[0][1], title, text, first, asked])
+            rows.append([address, found[0][1], title, text, first, synonyms.get(address, [])])
+    places = {row[0]: row for row in rows}
+    for address, asked in synonyms.items():
+        page = address.partition("#")[0]
+        if address not in places and page in places:
+            places[page][-1] = [*places[page][-1], *asked]
     body = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     stops = json.dumps(sorted(english_stopwords))
     return (

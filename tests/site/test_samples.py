@@ -47,4 +47,10 @@ def test_the_front_page_and_the_readme_say_what_the_samples_say() -> None:
     assert (numbers["front_why_first"], numbers["front_why_last"]) == ("27.3 ms", "5.1 ms")
     readme = (books.ROOT / "README.md").read_text("utf-8")
     assert f"> {' '.join(answer(first))}" in readme
-    assert f"> 1. {first.findings[0].title}" in readme
+    played = page_numbers._riddle()
+    assert f"took {played['riddle_first']} on an H200" in readme
+    assert f"{played['riddle_last']} after nine changes" in readme
+    board = page_numbers.board()
+    told = "Of {board_rows} published training and decode steps half are off by less than "
+    assert (told + "{board_median}, and none beats its bound").format_map(board) in readme
+    assert board["board_beaten"] == "0"

@@ -20,9 +20,10 @@ from roofline.xla import can_compile
 
 LAST = "notebooks/can-you-trust-a-roofline.ipynb"
 COPIES = {
-    "book/images/measured-kernels.png": (
-        "notebooks/measured-kernels.ipynb",
-        "fig-measured-density",
+    "book/images/distance.png": ("notebooks/limitations.ipynb", "fig-distance"),
+    "book/images/decode-first.png": (
+        "notebooks/decode-step-made-fast.ipynb",
+        "fig-decode-first",
     ),
     "book/images/scoreboard-errors.png": (LAST, "fig-step-errors"),
 }
