@@ -7,6 +7,7 @@ import pytest
 from conclusions import kept
 
 import roofline
+from roofline import xla
 
 
 def waits(report: Any, axes: tuple[str, ...] = ()) -> float:
@@ -43,3 +44,34 @@ def test_the_count_tells_apart_what_is_well_away_from_its_number() -> None:
             exposed[chip, tokens] = share
     for (chip, tokens), share in exposed.items():
         assert (share > 0.5) == (tokens < numbers[chip])
+
+
+@pytest.mark.slow
+def test_a_gather_of_one_s_own_compiles_to_the_all_reduces_of_the_cube() -> None:
+    import jax
+    from jax.sharding import AbstractMesh, AxisType, NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    if missing := xla.can_compile("v5p"):
+        pytest.skip(f"NOT TESTED for v5p: {missing}")
+
+    def compiled(topology: str, devices: int) -> set[str]:
+        mesh = AbstractMesh((devices,), ("fsdp",), axis_types=(AxisType.Auto,))
+        shapes = ((8, 4096, 14336), P(None, "fsdp")), ((8192, 4096), P("fsdp"))
+        w, x = (
+            jax.ShapeDtypeStruct(shape, "bfloat16", sharding=NamedSharding(mesh, spec))
+            for shape, spec in shapes
+        )
+        whole = jax.shard_map(
+            lambda shard: jax.lax.all_gather(shard, "fsdp", axis=0, tiled=True),
+            mesh=mesh, in_specs=P("fsdp"), out_specs=P(), check_vma=False,
+        )  # fmt: skip
+
+        def step(w: Any, x: Any) -> Any:
+            return jax.lax.scan(lambda x, w: (x @ (m := whole(w)) @ m.T, None), x, w)[0]
+
+        report = roofline.analyze(step, w, x, chip="v5p", topology=topology)
+        return {each.collective.kind for each in report.exchanges}
+
+    assert compiled("4x4x4", 64) == {"all-reduce"}
+    assert "all-reduce" not in compiled("2x2x4", 16)
