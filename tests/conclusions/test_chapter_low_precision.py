@@ -1,7 +1,5 @@
 """Conclusions of the chapter low-precision: each test would refute one."""
 
-from typing import Any
-
 import pytest
 
 import roofline_helpers as rh
@@ -25,12 +23,6 @@ def test_narrow_weights_gain_up_to_the_roof_s_rows_and_then_cost() -> None:
         seconds = times[f"{narrow} weights"].unstack("m")
         filled = {48: 64, 80: 128}[after]  # rows come in tiles
         assert 0.95 < (seconds[after] / seconds[filled]).median() < 1.01
-    grouped = rh.measured.table("grouped_matmul").query(
-        "chip == 'h100' and dtype == 'int4 weights' and local_experts == 384 and tokens == 48"
-        " and inter == 2048"
-    )
-    least = 2 * 384 * 3 * 7168 * 2048 / rh.chip("h100").roofline().bandwidth
-    assert 0.3 < grouped["seconds"].item() / least < 1 / 3
 
 
 def test_narrow_weights_move_the_rows_at_the_ridge_and_narrow_operands_do_not() -> None:
@@ -53,27 +45,17 @@ def test_tpus_double_int8_or_fp8_and_not_both() -> None:
         rh.chip("v7x").roofline("int8")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "short", "long"),
-    [("fp8", (1.15, 1.35), (1.55, 1.9)), ("nvfp4", (1.75, 1.9), (2.7, 3.5))],
-)
-def test_short_kernels_gain_little_and_long_ones_most_of_it_on_every_data_centre_gpu(
-    dtype: str, short: tuple[float, float], long: tuple[float, float]
-) -> None:
+def test_short_kernels_gain_little_and_long_ones_more_on_every_data_centre_gpu() -> None:
+    sizes = {(1e-5, 3e-5): ((1.15, 1.35), (1.75, 1.9)), (3e-4, 1): ((1.55, 1.9), (2.7, 3.5))}
     for chip in ("h100", "h200", "b200", "b300", "gb200"):
-        times = cold(chip)
-        if dtype in times:
-            gain = times["bf16"] / times[dtype]
-            assert short[0] < gain[times["bf16"].between(1e-5, 3e-5)].median() < short[1]
-            for low, high in ((3e-4, 1e-3), (1e-3, 1)):
-                assert long[0] < gain[times["bf16"].between(low, high)].median() < long[1]
-
-
-def cold(chip: str) -> Any:
-    """Seconds of a chip's matmuls whose weights were read from memory, one column a type."""
-    bits = {"bf16": 16, "fp8": 8, "nvfp4": rh.BITS["nvfp4"]}
-    gemms = rh.measured.table("matmul").query("chip == @chip")
-    weights = gemms["n"] * gemms["k"] * gemms["dtype"].map(bits).astype(float) / 8
-    copies = gemms["library"].map({"sglang": 6, "trtllm": 1, "vllm": 1}).astype(float)
-    kept = gemms[weights * copies >= 2 * rh.chip(chip).memory["l2"].capacity.value]
-    return kept.pivot_table("seconds", ["n", "k", "m"], "dtype", observed=True)
+        gemms = rh.measured.table("matmul").query("chip == @chip")
+        bits = gemms["dtype"].map({"bf16": 16, "fp8": 8, "nvfp4": 4.5}).astype(float)
+        copies = gemms["library"].map({"sglang": 6, "trtllm": 1, "vllm": 1}).astype(float)
+        cold = gemms["n"] * gemms["k"] * bits * copies / 16
+        cold = gemms[cold > rh.chip(chip).memory["l2"].capacity.value]
+        times = cold.pivot_table("seconds", ["n", "k", "m"], "dtype", observed=True)
+        for (low, high), bounds in sizes.items():
+            for dtype, (least, most) in zip(("fp8", "nvfp4"), bounds, strict=True):
+                if dtype in times:
+                    rows = times[times["bf16"].between(low, high)]
+                    assert least < (rows["bf16"] / rows[dtype]).median() < most

