@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 CLEAN = "nothing in vain"
 SAME = {"zeros and one-hots": "zeros", "done again": "again"}
 """Kinds that the pairs call otherwise than `explain` does."""
-WITHIN = 1.5
-"""A saving of known work is one number: it is kept if the gain is at most so many times off."""
 LEAST = 0.05
 """Share of the call from which on a promise counts as one."""
 ALARM = 0.1
@@ -49,16 +47,13 @@ class Promised:
     def promise(self) -> Mapping[str, Any] | None:
         """The first finding that states a saving of more than `LEAST` of the call."""
         worth = LEAST * self.row["before"]
-        stated = (f for f in self.row["now"] if f["grade"] != "costs" and f["seconds"] >= worth)
+        stated = (f for f in self.row["now"] if f["saves"] and f["seconds"] >= worth)
         return next(stated, None)
 
     @property
     def ends(self) -> tuple[float, float]:
         assert self.promise is not None
-        low, high = self.promise["saves"] or (
-            self.promise["seconds"] / WITHIN,
-            self.promise["seconds"] * WITHIN,
-        )
+        low, high = self.promise["saves"]
         return low, high
 
     @property
@@ -104,10 +99,7 @@ def _now(pair: Promised) -> str:
     if found is None:
         first = next(iter(pair.row["now"]), None)
         return f"none ({first['cause']})" if first else "none"
-    grade = "known work" if found["grade"] == "known" else found["grade"]
-    if found["saves"]:
-        return f"{_ms(pair.ends[0])} to {_ms(pair.ends[1])} ({grade})"
-    return f"{_ms(found['seconds'])} ({grade})"
+    return f"{_ms(pair.ends[0])} to {_ms(pair.ends[1])}"
 
 
 def _row(pair: Promised) -> list[str]:
@@ -129,6 +121,7 @@ def promises() -> dict[str, str]:
     then = [pair for pair in every if pair.row["then"] and pair.row["then"]["saves"]]
     had = [p for p in then if p.row["then"]["saves"][0] <= p.gain <= p.row["then"]["saves"][1]]
     slower = [pair for pair in wasted if pair.row["ratio"] < 1]
+    later = [pair for pair in stated if pair.name not in record["seen"]]
     missed = [pair for pair in wasted if not pair.first(2) and pair not in slower]
     known = [pair for pair in every if pair.row["needed"] is not None]
     heads = ["pair", "kind", "said first", "promised before", "promised now", "kept"]
@@ -138,6 +131,8 @@ def promises() -> dict[str, str]:
         "promises_stated": str(len(stated)),
         "promises_kept": str(sum(pair.kept for pair in stated)),
         "promises_least": str(sum(pair.gain >= pair.ends[0] for pair in stated)),
+        "promises_seen": str(len(record["seen"])),
+        "promises_later": f"{sum(pair.kept for pair in later)} of {len(later)}",
         "promises_then": str(len(then)),
         "promises_then_kept": str(len(had)),
         "promises_first": str(sum(pair.first(1) for pair in wasted)),
@@ -183,37 +178,10 @@ BEATEN = {
 """Why a repair is faster than what the program before it needs."""
 
 BROKEN = {
-    "few-frequencies": "the promise is for writing 32 frequencies of 4,097. The repair doesn't "
-    "shorten the transform, but replaces it by a product, which takes nearly as long.",
-    "one-hot-dispatch": "the promise is for the product. The mask that feeds it is a second "
-    "finding, and the repair makes both superfluous; together they come near the gain.",
-    "real-fft": "the promise is for the imaginary parts of the first transform. The repair halves "
-    "all three transforms, the product between them and the padding, which the first finding, "
-    "without a promise, names as slow.",
-    "cache-not-donated": "the copy is gone, but a repaired call still takes {after}, as do other "
-    "calls of next to no work in this table. That is probably the host, which the promise doesn't "
-    "count.",
     "shifted-buffer": "the loop of the repair doesn't copy the buffer any more, but its 64 turns "
     "still take {after}, probably for launches, which the copies had hidden.",
-    "channels-first": "the batches of the repair varied between {fastest} and {slowest} a call, so "
-    "what it gains is unsure.",
-    "cache-order": "each of the two arrays that are reordered is a finding with a promise of its "
-    "own. The repair stores both in the right order, and gains less than both promise together.",
-    "cast-again": "the promise is for products in turns of a loop that don't need each other. The "
-    "casts of the weights, which the repair takes out of the loop, are only said to be near their "
-    "roof: nothing finds them done again.",
-    "repeated-heads": "the promise is for reordering one array. That heads are repeated in memory "
-    "isn't found, and the repair gains twice as much.",
-    "widened-residual": "the first promise is for the scores of attention. The line that widens "
-    "the residual is found, but only after lines that it makes wide, each with its own part.",
-    "attention-scores": "the repair gains more than the two pairs that the interval was measured "
-    "on.",
-    "attention-gradient": "the promise is for the kernels that the scores pass through. What they "
-    "are widened and masked for is two more findings, and the fused kernel needs none of it.",
-    "mapped-products": "the promise is for products that could run together. Most of the time goes "
-    "to short launches, which the first finding names without a promise; the repair removes both.",
-    "linear-recurrence": "the promise is for copies in the loop. The repair is another algorithm, "
-    "without the loop; that the launches cost most is said first, without a promise.",
+    "repeated-heads": "the promise is for reordering one array. That heads are repeated isn't "
+    "found, since no kernel writes them, and the repair gains more.",
 }
 """Why a promise isn't kept, as far as we know."""
 
@@ -229,22 +197,14 @@ def picture() -> Figure:
     stated = [pair for pair in pairs() if pair.promise is not None]
     ends = (3e-6, 3e-2)
     ax.plot(ends, ends, color="gray", linewidth=1)
-    low, high = ([end * factor for end in ends] for factor in (1 / WITHIN, WITHIN))
-    ax.fill_between(ends, low, high, color="gray", alpha=0.2, linewidth=0)
-    looks = {
-        ("known", True): ("o", "C0", "known work, kept"),
-        ("known", False): ("x", "C1", "known work, not kept"),
-        ("measured pairs", True): ("s", "C0", "measured pairs, kept"),
-        ("measured pairs", False): ("D", "C1", "measured pairs, not kept"),
-    }
-    for (grade, kept), (marker, colour, label) in looks.items():
-        own = [p for p in stated if p.promise and p.promise["grade"] == grade and p.kept == kept]
+    looks = {True: ("o", "C0", "kept"), False: ("x", "C1", "not kept")}
+    for kept, (marker, colour, label) in looks.items():
+        own = [pair for pair in stated if pair.kept == kept]
         x = [math.sqrt(math.prod(pair.ends)) for pair in own]
+        reach = [[x - p.ends[0], p.ends[1] - x] for x, p in zip(x, own, strict=True)]
         y = [max(pair.gain, ends[0]) for pair in own]
-        if own:
-            ax.scatter(
-                x, y, marker=marker, color=colour, label=label, zorder=3, gid=f"pairs:{label}"
-            )
+        ax.errorbar(x, y, xerr=list(zip(*reach, strict=True)), fmt="none", ecolor=colour, alpha=0.4)
+        ax.scatter(x, y, marker=marker, color=colour, label=label, zorder=3, gid=f"pairs:{label}")
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda seconds, _: rh.si(seconds, "s", digits=2))

@@ -6,7 +6,7 @@ is told by its name, and may run at several places of a program, with a node for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -72,6 +72,11 @@ class Flow:
             amount = flops.matrix + flops.vector + flops.declared + 9 * flops.transcendentals
             self._work[node.number] = float(amount)
         return self._work[node.number]
+
+    @property
+    def products(self) -> Iterable[int]:
+        """The numbers of the nodes that multiply and sum: dots, convolutions."""
+        return self.known.spaces
 
     @cached_property
     def results(self) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import NamedTuple, ParamSpec
 
 from roofline import xla
@@ -43,7 +43,10 @@ def found_in(report: Report, turns: Mapping[str, int] | None = None) -> Report:
     found = findings(case_of(report, turns))
     said = {finding.evidence for finding in found}
     notes = (n for n in report.notes if n.removeprefix(NOT_REUSED) not in said)
-    return replace(report, findings=found, notes=tuple(notes))
+    whole = replace(report, findings=found, notes=tuple(notes))
+    known = {member.name for member in fields(report)}  # what was computed of it stays
+    vars(whole).update({key: value for key, value in vars(report).items() if key not in known})
+    return whole
 
 
 def case_of(report: Report, turns: Mapping[str, int] | None = None) -> Case:

@@ -6,9 +6,7 @@ stand beside what detects them, in `roofline.diagnosis.findings`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from typing import NamedTuple
+from dataclasses import KW_ONLY, dataclass
 
 from roofline_helpers.common.show import Fields
 
@@ -29,20 +27,6 @@ UNUSED, ZEROS, MOVED, AGAIN, REPEATED, WIDE, KEPT, SMALL, SERIAL = KINDS = (
 """The kinds of what is in vain in a program, as its dataflow shows."""
 
 
-class Check(NamedTuple):
-    """The gains of pairs of programs, with a cause and without: shares of the claimed seconds.
-
-    Examples
-    --------
-    >>> Check(0.83, 2.03, "6 pairs of programs timed on an H200").high
-    2.03
-    """
-
-    low: float
-    high: float
-    how: str
-
-
 @dataclass(frozen=True)
 class Cause:
     """One member of the closed list.
@@ -55,12 +39,12 @@ class Cause:
         What is wrong, in a few words.
     advice : str
         What to try.
-    checked : mapping of str to Check
-        Measured gains from removing it, by platform ("cpu", "gpu", "tpu"); empty without any.
     named : bool
         Whether it explains a loss; a fallback only says how near the longest kernel is to its roof.
     kind : str
         Which of the nine `KINDS` it belongs to; empty of what no dataflow shows.
+    within : float
+        How many times more or less than what is told a repair may gain.
 
     Examples
     --------
@@ -73,9 +57,9 @@ class Cause:
     title: str
     advice: str
     _: KW_ONLY
-    checked: Mapping[str, Check] = field(default_factory=dict)
     named: bool = True
     kind: str = ""
+    within: float = 1.5
 
     def __post_init__(self) -> None:
         CAUSES[self.key] = self
@@ -100,9 +84,9 @@ class Finding(Fields):
     share : float
         Share of the call that its kernels, or the waiting, take: between 0 and 1.
     saves : (float, float) or None
-        Least and most seconds that removing it saved in pairs of programs, if any were measured.
+        Least and most seconds that the call gains without it, where the work that is left is known.
     checked : str
-        Which programs these were.
+        Why: by the time model, or by which pairs of programs.
     remedy : str
         What to change in this program; empty if the cause's advice says it.
     known : bool

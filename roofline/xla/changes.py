@@ -1,4 +1,4 @@
-"""Changes between two programs: kernels, exchanges, tensors, time by the roof."""
+"""Changes between two programs: kernels, exchanges, tensors, expected and needed time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from roofline.xla.expected import floor_of_launch
+from roofline.xla.expected import expected_of, floor_of_launch
 from roofline.xla.kernel import CompiledKernel, grouped, line_of
 from roofline_helpers.common.show import LONGEST, shortened, si
 
@@ -31,7 +31,7 @@ class Change:
 
     `kind` is "appeared", "gone", "split", "joined", "unrolled", "rolled", "grew", "shrank",
     "exchange", "memory" or "arguments"; `seconds`, `hbm_bytes` and `flops` are the increase of its
-    time by the roof, its bytes and its FLOPs.
+    expected time, its bytes and its FLOPs.
 
     Examples
     --------
@@ -61,7 +61,8 @@ class Changes:
 
     Printed are their number and the first of them; `describe` returns all as text.
     `same_compiler` says whether the same version compiled both, since another one changes programs.
-    `launching` is the cost of additional launches as text, which the time by the roof leaves out.
+    `seconds` are expected of each, and `needed` its result's; `launching` is the cost of additional
+    launches as text, which a TPU's time leaves out.
 
     Examples
     --------
@@ -73,6 +74,7 @@ class Changes:
     seconds: tuple[float | None, float | None]
     compilers: tuple[str, str]
     launching: str = ""
+    needed: tuple[float | None, float | None] = (None, None)
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -87,8 +89,12 @@ class Changes:
         count = len(self.changes)
         text = f"{count} change{'s' if count > 1 else ''}" if count else "nothing changed"
         if before and after is not None and abs(after - before) > NOTICED / 10 * before:
-            text += f": {si(before, 's')} by the roof became {si(after, 's')}"
+            text += f": {si(before, 's')} expected became {si(after, 's')}"
             text += f" ({after / before - 1:+.1%})"
+            least = [si(seconds, "s") for seconds in self.needed if seconds is not None]
+            if len(least) == 2:
+                both = least[0] if least[0] == least[1] else f"{least[0]}, then {least[1]}"
+                text += f"; its result needs {both}"
         return text + self.launching
 
     def describe(self) -> str:
@@ -126,8 +132,18 @@ def changes(before: Report, after: Report) -> Changes:
     changes = [*changes, *_argument_changes(before, after), *memory]
     changes.sort(key=lambda change: change.location != LOST_DONATION)
     made = (f"{before.jax_version}, {before.compiler}", f"{after.jax_version}, {after.compiler}")
-    times = before.time_at_roof, after.time_at_roof
-    return Changes(tuple(changes), times, made, _launching(before.kernels, after.kernels))
+    times, least = [], []
+    for report in (before, after):
+        times.append(None if report.expected is None else report.expected.known)
+        work, chip = report.needed, report.chip
+        least.append(None if work is None or chip is None else work.seconds(chip))
+    return Changes(
+        tuple(changes),
+        (times[0], times[1]),
+        made,
+        _launching(before.kernels, after.kernels),
+        (least[0], least[1]),
+    )
 
 
 def _without_exchanges(kernels: Sequence[CompiledKernel]) -> list[CompiledKernel]:
@@ -175,8 +191,9 @@ def _kernel_change(
     flops = [sum(k.matrix_flops + k.vector_flops for k in side) for side in (was, now)]
     moved = [sum(k.hbm_bytes for k in side) for side in (was, now)]
     nearer = [sum(k.traffic.get("vmem", 0) for k in side) for side in (was, now)]
-    times = [sum(k.roof_seconds or 0.0 for k in side) for side in (was, now)]
-    kind = _kind(was, now, (times, moved, nearer, flops))
+    times = [sum(expected_of(k).known for k in side) for side in (was, now)]
+    roofs = [sum(k.roof_seconds or 0.0 for k in side) for side in (was, now)]
+    kind = _kind(was, now, (roofs, moved, nearer, flops))
     if kind is None:
         return None
     gone, fresh = Counter(map(_signature, was)), Counter(map(_signature, now))
@@ -187,7 +204,7 @@ def _kernel_change(
     roles = [str(role[0]) for role in (fresh - gone)]
     if roles and kind in ("grew", "split", "appeared"):
         parts.append(f"new: {', '.join(dict.fromkeys(roles))}")
-    parts += _difference("by the roof", times, "s")
+    parts += _difference("expected", times, "s")
     text = "; ".join(part for part in parts if part)
     increases = [after - before for before, after in (times, moved, flops)]
     return Change(kind, name, "", text, *increases)
@@ -198,7 +215,7 @@ def _kind(
 ) -> str | None:
     """Return the kind of change at a place; None if it is too small to list.
 
-    `pairs` are seconds, HBM bytes, bytes of nearer memories, and FLOPs, before and after.
+    `pairs` are least seconds, HBM bytes, bytes of nearer memories, and FLOPs, before and after.
     """
     if not was or not now:
         return "appeared" if now else "gone"

@@ -160,8 +160,8 @@ def combined(every: Sequence[Expected], whole: float, chip: chips.Chip) -> Expec
     """Return the time to expect of kernels that take `whole` seconds, those not measured at least.
 
     On a GPU errors of two kernels are correlated as in measured programs; on other chips they may
-    all have one cause. What nobody measured leaves no end above, and no time either if its
-    least is more than a thousandth of the whole.
+    all have one cause. What nobody measured counts with its least, and up to `UNTOLD` times that;
+    where this is more than the whole, there is no end above, and no time either.
     """
     correlation = kernel_laws().call.correlation if chip.kind == "gpu" else 1.0
     known = [(each, each.seconds) for each in every if each.seconds is not None]
@@ -172,7 +172,9 @@ def combined(every: Sequence[Expected], whole: float, chip: chips.Chip) -> Expec
         ends.append(side * math.sqrt(correlation * alike + (1 - correlation) * alone))
     low, high = max(whole + ends[0], 0.0), whole + ends[1]
     unknown = [each for each in every if each.seconds is None]
-    if math.fsum(each.low for each in unknown) > whole / 1000:
+    untold = math.fsum(each.low for each in unknown)
+    times = UNTOLD[chip.kind]
+    if times * untold > whole:
         why = "; ".join(dict.fromkeys(each.why for each in unknown[:3]))
         return Expected(None, low, math.inf, NOT_MEASURED, why)
     sources = Counter(each.source.partition(",")[0] for each in every)
@@ -180,8 +182,17 @@ def combined(every: Sequence[Expected], whole: float, chip: chips.Chip) -> Expec
     source = every[0].source if len(every) == 1 else f"kernels by source: {of_each}"
     why = max(known, key=lambda pair: pair[1], default=(every[0], 0.0))[0].why if every else ""
     if unknown:
-        high, why = math.inf, f"{why}; {unknown[0].why}"
+        high, why = (
+            math.inf if chip.kind == "tpu" else high + (times - 1) * untold,
+            f"{why}; {unknown[0].why}",
+        )
     return Expected(whole, low, high, source, why)
+
+
+UNTOLD = {"cpu": 10, "gpu": 10, "tpu": 1000}
+"""Times its least that a kernel may take which nobody measured, where others decide the call.
+
+A TPU may move its elements one after another, so that there it has no end above."""
 
 
 def as_one_call(kernels: Expected, launches: int) -> Expected:

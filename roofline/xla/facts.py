@@ -390,8 +390,9 @@ def _next(lower: Node, upper: Node) -> bool:
     """Return whether the lower bounds are the upper ones, moved on by one."""
     lower, upper = _unspread(lower), _unspread(upper)
     if lower.op == "concatenate" and [o.size for o in lower.ops] == [1, upper.size - 1]:
-        before = lower.ops[1]
-        return before.op == "slice" and not sliced(before)[0].start and before.ops[0] is upper
+        before = _unspread(lower.ops[1])
+        starts = [step.start for step in sliced(before).values()] if before.op == "slice" else [1]
+        return not any(starts) and _unspread(before.ops[0]) is upper
     if lower.op != "pad" or lower.attribute("padding") not in ("1_0", "1_-1"):
         return False
     before = lower.ops[0]

@@ -408,7 +408,7 @@ class Report:
         Examples
         --------
         >>> print(before.diff(after).describe())  # doctest: +SKIP
-        2 changes: 1.2 ms by the roof became 1.9 ms (+58.3%)
+        2 changes: 1.2 ms expected became 1.9 ms (+58.3%); its result needs 1 ms
           mlp.up (model.py:18): grew: 1 kernels → 2; HBM 134 MB → 403 MB; …
         """
         return changes(self, other) or changes(self.ends[-1], other.ends[-1])

@@ -16,7 +16,7 @@ pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled
 FOLDER = books.ROOT / "examples/roofline-tests"
 SAID = {
     "lost donation": ["hbm_bytes <= 64 kB: it is 134 MB", "memory <= 70 MB"],
-    "float32 upcast": ["scores (", "HBM 268 MB → 537 MB", "by the roof"],
+    "float32 upcast": ["scores (", "HBM 268 MB → 537 MB", "expected"],
     "broken fusion": ["scores (", "HBM 268 MB → 403 MB", "new: "],
     "reshaped layout": ["heads (", "3 kernels → 4", "change of layout of heads"],
     "recomputation switched on": ["(recomputed)", "appeared"],

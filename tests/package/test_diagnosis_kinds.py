@@ -350,7 +350,7 @@ NAMED: dict[str, Kind] = {
     "one product a turn": (
         lambda x, w: lax.map(lambda row: row @ w, x),
         (spec(256, 16, 512), spec(512, 512)),
-        *(SMALL, "turn-by-turn", 0.2, "in each of 256 turns", "lax.map"),
+        *(SMALL, "turn-by-turn", 0.2, "256 turns", "lax.map"),
     ),
 }
 
@@ -392,7 +392,8 @@ def test_what_one_cause_has_claimed_is_gone_for_the_next(monkeypatch: pytest.Mon
     detectors = [claiming(cause, share) for cause, share in zip(causes, shares, strict=True)]
     monkeypatch.setattr(detect, "_DETECTORS", tuple(detectors))
     found = [finding.seconds / row.seconds for finding in findings(case) if finding.named]
-    assert found == pytest.approx([0.7, 0.3])  # and nothing for the third
+    # no call takes less than the host's own time, and nothing is left for the third
+    assert found == pytest.approx([min(0.7, 1 - case.floor / row.seconds), 0.3])
 
 
 REPAIRED: dict[str, Callable[..., Any]] = {
@@ -568,7 +569,7 @@ def test_every_bar_above_a_twentieth_has_a_finding() -> None:
     by_cause: dict[str, list[Finding]] = {}
     for finding in found:
         by_cause.setdefault(finding.cause, []).append(finding)
-    assert {f.kernels for f in by_cause["below-roof"]} == {("slow0",), ("slow1",)}
+    assert {f.kernels for f in by_cause["no-roof"]} == {("slow0",), ("slow1",)}  # nobody judged
     assert len(by_cause["idle"]) == 2
     assert by_cause["many-kernels"][0].seconds == pytest.approx(30 * 0.002)
     shown = [bar for bar in waterfall(rows, 1.0) if bar.seconds > 0.05]

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
+from roofline import xla
 from roofline.diagnosis.findings.causes import (
     AGAIN,
     KEPT,
     Case,
     Cause,
-    Check,
     Claim,
     Claims,
     whole,
 )
-from roofline.diagnosis.flow import Flow, largest
+from roofline.diagnosis.findings.small import MOVES, beyond
+from roofline.diagnosis.flow import VIEWS, Flow, largest
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import TimedRow
+from roofline.xla.buffers import buffers_at_peak
+from roofline.xla.expected import expected_features
 from roofline.xla.graph import CARRY, Loop, Node
-from roofline.xla.hlo import ARITHMETIC, TRANSCENDENTAL
+from roofline.xla.hlo import ARITHMETIC, FREE, TRANSCENDENTAL
 from roofline.xla.metadata import scope_of
 from roofline.xla.minimum import turning_of
 from roofline_helpers.common.show import si, significant
+from roofline_helpers.measured.kernels import Features
 
 RECOMPUTED = Cause(
     "recomputed",
     "values are computed again, since memory is short",
     "give the program less to keep (a smaller batch, a jax.checkpoint policy of your own), or "
     "donate what it replaces",
+    kind=AGAIN,
+)
+CHECKPOINT = Cause(
+    "checkpoint",
+    "values are computed again, though memory would hold them",
+    "leave jax.checkpoint out, or give it a policy that keeps what is dear to compute "
+    "(jax.checkpoint_policies.dots_saveable)",
     kind=AGAIN,
 )
 INVARIANT = Cause(
@@ -73,7 +86,6 @@ ATTENTION = Cause(
     "attention runs as separate matmuls where one kernel could do it",
     "jax.nn.dot_product_attention with implementation cudnn on an NVIDIA GPU, splash "
     "attention on a TPU",
-    checked={"gpu": Check(1.09, 1.14, "2 pairs of programs timed on an H200")},
     kind=KEPT,
 )
 LARGE = Cause(
@@ -96,26 +108,72 @@ def recomputed(case: Case) -> Claims:
             yield whole(RECOMPUTED, row, f"{row.title} runs again, since memory is short")
 
 
-def in_each_turn(case: Case) -> Claims:
-    """Yield kernels in loops of which most is the same in each turn."""
-    for program in case.programs.values():
-        flow = program.flow
-        if not flow.graph.loops:
+FULL = 0.7
+"""Share of a device's memory up to which it holds more without a second thought."""
+
+
+def checkpoints(case: Case) -> Claims:
+    """Yield what `jax.checkpoint` computes again where memory would hold it from the first time."""
+    chip = case.ceilings.chip
+    capacity = None if chip is None else chip.memory["hbm"].capacity
+    for name, program in case.programs.items():
+        rows = [row for row in case.kernels if row.program == name]
+        rows = [row for row in rows if row.kernel.step == "recomputed"]
+        if not rows or chip is None or capacity is None:
             continue
-        turning = turning_of(flow.graph)
-        for name, nodes in flow.kernels.items():
-            row = case.by_name.get((program.module.name, name))
-            still = [n for n in nodes if n.loops and n.loops[-1] not in turning[n.number]]
-            work, total = (sum(map(flow.work, some)) for some in (still, nodes))
-            if row is None or row.launches < 2 or not total or work < 0.5 * total:
+        flow, again = program.flow, {row.name for row in rows}
+        kept = {
+            node.number: node.shape.bytes * node.runs
+            for row in rows
+            for node in flow.made(row.name)
+            if any(reader.kernel not in again for reader in flow.readers(node))
+        }
+        more = math.fsum(kept.values())
+        held = sum(buffer.bytes for buffer in buffers_at_peak(program.module, case.platform))
+        if held + more > FULL * capacity.value / chip.devices:
+            continue
+        stored = case.likely(TimedRow(""), xla.Row("", "", written={"hbm": round(more)}))
+        whole_time = sum(row.seconds for row in rows)
+        share = max(1 - stored / whole_time, 0.0)
+        parts = tuple((row, share * row.seconds) for row in rows)
+        evidence = (
+            f"{len(rows)} kernels run again in the backward pass; {si(more, 'B')} to keep, beside "
+            f"{si(held, 'B')}, would spare that"
+        )
+        dearest = max(rows, key=lambda row: row.seconds)
+        yield Claim(CHECKPOINT, parts, evidence, source=dearest.source, known=True)
+
+
+def in_each_turn(case: Case) -> Claims:
+    """Yield kernels in loops of which most is the same in each turn.
+
+    Their work counts in FLOPs, or in elements where it has none: casts, a library's calls.
+    """
+    for program, compiled in case.programs.items():
+        flow = compiled.flow
+        turning = turning_of(flow.graph) if flow.graph.loops else []
+        for name, nodes in flow.kernels.items() if turning else ():
+            row = case.by_name.get((program, name))
+            if row is None or row.launches < 2:
                 continue
-            main = largest(still, flow.work)
-            if main is None or max(node.shape.bytes for node in still) < 2**12:
+            doing = [node for node in nodes if node.op not in _IDLE]
+            counted = flow.work if any(map(flow.work, doing)) else _elements
+            still = [n for n in doing if n.loops and n.loops[-1] not in turning[n.number]]
+            work, total = (sum(map(counted, some)) for some in (still, doing))
+            main = largest(still, counted)
+            if main is None or work < 0.5 * total or max(n.shape.bytes for n in still) < 2**12:
                 continue
             lost = row.seconds * work / total * (1 - 1 / row.launches)
             evidence = f"{main.op} {main.shape} in each of {row.launches:,.0f} turns"
             line = flow.line(main)
             yield Claim(INVARIANT, ((row, lost),), evidence, source=line, known=True)
+
+
+_IDLE = VIEWS | FREE | {"broadcast", "dynamic-slice", "dynamic-update-slice"}
+
+
+def _elements(node: Node) -> float:
+    return float(node.size)
 
 
 def on_each_device(case: Case) -> Claims:
@@ -255,17 +313,23 @@ def captured(case: Case) -> Claims:
 
 def residuals(case: Case) -> Claims:
     """Yield stacks of cheap values that one loop fills and a later one reads."""
-    for program in case.programs.values():
-        flow = program.flow
-        for loop in flow.graph.loops.values():
-            for carry, back in zip(loop.carry, loop.back, strict=True):
-                update = _update(back)
-                if update is None or carry.shape.bytes < 2**20 or _checkpointed(update):
-                    continue
-                readers = [u for u in _beyond(carry, loop) if u.op == "dynamic-slice"]
-                if not readers or not _cheap(flow, update.ops[1], loop):
-                    continue
-                yield _stored(case, program, carry, update, readers)
+    for name, program in case.programs.items():
+        for carry, (update, readers) in stacks(program.flow).items():
+            yield _stored(case, name, program.flow.graph.nodes[carry], update, readers)
+
+
+def stacks(flow: Flow) -> dict[int, tuple[Node, list[Node]]]:
+    """Return what loops stack of cheap values for later ones: the update, and what slices it."""
+    found = {}
+    for loop in flow.graph.loops.values():
+        for carry, back in zip(loop.carry, loop.back, strict=True):
+            update = _update(back)
+            if update is None or carry.shape.bytes < 2**20 or _checkpointed(update):
+                continue
+            readers = [u for u in beyond(carry, loop.name) if u.op == "dynamic-slice"]
+            if readers and _cheap(flow, update.ops[1], loop):
+                found[carry.number] = update, readers
+    return found
 
 
 def _update(back: Node) -> Node | None:
@@ -273,21 +337,6 @@ def _update(back: Node) -> Node | None:
     while back.op in ("copy", "bitcast", "convert") and back.ops:
         back = back.ops[0]
     return back if back.op == "dynamic-update-slice" and back.loops else None
-
-
-def _beyond(carry: Node, loop: Loop) -> list[Node]:
-    """Return what reads a loop's result in other loops."""
-    found, left, seen = [], list(carry.users), set[int]()
-    for user in left:
-        if user.number in seen:
-            continue
-        seen.add(user.number)
-        inside = loop.name in user.loops
-        if user.op in (CARRY, "bitcast", "copy", "convert", "reshape") and not inside:
-            left += user.users
-        elif user.loops and not inside:
-            found.append(user)
-    return found
 
 
 def _checkpointed(node: Node) -> bool:
@@ -309,18 +358,16 @@ def _cheap(flow: Flow, piece: Node, loop: Loop) -> bool:
     return works
 
 
-def _stored(case: Case, program: Program, carry: Node, update: Node, readers: list[Node]) -> Claim:
+def _stored(case: Case, name: str, carry: Node, update: Node, readers: list[Node]) -> Claim:
     """Return the claim on the kernels that write and read a stack of residuals."""
-    flow, name = program.flow, program.module.name
-    parts: list[tuple[TimedRow, float]] = []
-    writer = case.by_name.get((name, update.kernel))
-    size = update.ops[1].shape.bytes
-    if writer is not None:
-        parts.append((writer, case.without_bytes(writer, written=size)))
-    for reader in {reader.kernel: reader for reader in readers}.values():
-        row = case.by_name.get((name, reader.kernel))
+    flow = case.programs[name].flow
+    size, parts = update.ops[1].shape.bytes, list[tuple[TimedRow, float]]()
+    for node in (update, *{reader.kernel: reader for reader in readers}.values()):
+        row = case.by_name.get((name, node.kernel))
         if row is not None:
-            parts.append((row, case.without_bytes(row, read=size)))
+            moves = {"written" if node is update else "read": float(size)}
+            only = all(each.op in MOVES for each in flow.kernels[node.kernel])
+            parts.append((row, row.seconds if only else case.without_bytes(row, **moves)))
     at = flow.line(readers[0])
     evidence = (
         f"{carry.shape} ({si(carry.shape.bytes, 'B')}) is filled by one loop and read by another"
@@ -330,10 +377,14 @@ def _stored(case: Case, program: Program, carry: Node, update: Node, readers: li
 
 
 def scores(case: Case) -> Claims:
-    """Yield products larger than their factors that go through a softmax to another product."""
-    for program in case.programs.values():
+    """Yield products larger than their factors that go through a softmax to another product.
+
+    Where fused attention was measured, it takes the place of all these kernels, and of the products
+    at both ends.
+    """
+    for name, program in case.programs.items():
         flow = program.flow
-        for number in flow.known.spaces:
+        for number in flow.products:
             node = flow.graph.nodes[number]
             factors = sum(operand.shape.bytes for operand in node.ops[:2])
             size = node.shape.leaves[0].bytes
@@ -342,33 +393,81 @@ def scores(case: Case) -> Claims:
             passed, ends = _through_softmax(flow, node)
             if not ends:
                 continue
-            parts = _moving(case, program, node, passed)
             half = node.ops[0].dtype in ("bf16", "f16")
-            cause = ATTENTION if case.platform == "gpu" and half else SCORES
+            fused = case.platform == "gpu" and half
+            parts = _moving(case, name, node, passed)
             kernels = {row.name for row, _ in parts}
             evidence = f"scores {node.shape.leaves[0]} pass through {len(kernels)} kernels"
-            yield Claim(cause, tuple(parts), evidence, source=flow.line(node), known=not half)
+            after = _fused(case, flow, node, ends) if fused else None
+            if after is not None:
+                made = [*kernels, node.kernel, *_products_beside(flow, passed, node)]
+                rows = [case.by_name.get((name, kernel)) for kernel in sorted({*made})]
+                whole_rows = [row for row in rows if row is not None]
+                now = sum(row.seconds for row in whole_rows)
+                parts = [(row, row.seconds * max(1 - after / now, 0.0)) for row in whole_rows]
+            cause = ATTENTION if fused else SCORES
+            known = not half or after is not None
+            yield Claim(cause, tuple(parts), evidence, source=flow.line(node), known=known)
 
 
-def _through_softmax(flow: Flow, scores: Node) -> tuple[list[Node], bool]:
-    """Return the values of a product's size between it and the next, if a softmax is among them."""
-    left, found, ends, sums = [scores], dict[int, Node](), False, False
+def _products_beside(flow: Flow, passed: list[Node], scores: Node) -> Iterator[str]:
+    """Yield the kernels of the products that make, or read, arrays of the scores' size."""
+    for node in (scores, *passed):
+        for each in (*node.ops, *flow.readers(node)):
+            if flow.source(each).number in flow.known.spaces:
+                yield flow.source(each).kernel
+
+
+def _fused(case: Case, flow: Flow, scores: Node, ends: list[Node]) -> float | None:
+    """Return the seconds that fused attention takes, forward and backward if there is a gradient.
+
+    None where it wasn't measured.
+    """
+    space, chip = flow.known.spaces[scores.number], case.ceilings.chip
+    if chip is None or case.ceilings.measured is not None or len(scores.dims) < 2:
+        return None
+    depth = math.prod(space.dims[space.result :])
+    sizes = math.prod(scores.dims[:-2]), scores.dims[-2], depth
+    moved = 2.0 * sum(operand.shape.bytes for operand in scores.ops[:2])
+    gradient = any(scope_of(end.op_name).step == "backward" for end in ends)
+    seconds = 0.0
+    for kind, times in (("attention", 2.0), ("attention backward", 5.0))[: 1 + gradient]:
+        flops = times * 2.0 * scores.size * depth
+        dtype = "fp16" if scores.ops[0].dtype == "f16" else "bf16"
+        found = expected_features(
+            Features(kind, moved * (1 + (times > 2)), flops, dtype=dtype, sizes=sizes), chip
+        )
+        if found is None or found.seconds is None:
+            return None
+        seconds += found.seconds
+    return seconds * scores.runs
+
+
+def _through_softmax(flow: Flow, scores: Node) -> tuple[list[Node], list[Node]]:
+    """Return the values of a product's size between it and the next, and what multiplies them.
+
+    Nothing multiplies them unless a softmax is among them, and what does so isn't its gradient.
+    """
+    left, found, ends, sums = [scores], dict[int, Node](), list[Node](), False
     for node in left:
         for user in node.users:
             if user.number in found or len(found) > 400:
                 continue
             if user.number in flow.known.spaces:
-                ends = ends or scope_of(user.op_name).step != "backward"
+                ends.append(user)
                 continue
+            own = user.op == "custom-call" and "softmax" in user.kernel
+            if user.op == "custom-call" and not own:
+                continue  # a library's attention, or anything else
             found[user.number] = user
-            # a TPU's kernel, which multiplies by the values too
-            ends = ends or (user.op == "custom-call" and "softmax" in user.kernel)
-            sums = sums or _sums_exponentials(user)
+            if own:  # a TPU's kernel, which multiplies by the values too
+                ends.append(user)
+            sums = sums or own or _sums_exponentials(user)
             if user.size >= 0.5 * scores.size or user.op in ("reduce", "broadcast"):
                 left.append(user)
     members = [node for node in found.values() if node.size == scores.size]
-    own = any(node.op == "custom-call" for node in found.values())
-    return members, ends and (own or sums)
+    forward = any(scope_of(end.op_name).step != "backward" for end in ends)
+    return members, ends if forward and sums else []
 
 
 def _sums_exponentials(node: Node) -> bool:
@@ -382,10 +481,10 @@ def _sums_exponentials(node: Node) -> bool:
 
 
 def _moving(
-    case: Case, program: Program, scores: Node, passed: list[Node]
+    case: Case, name: str, scores: Node, passed: list[Node]
 ) -> list[tuple[TimedRow, float]]:
     """Return the kernels that write and read arrays of the scores' size, and what that takes."""
-    flow, name = program.flow, program.module.name
+    flow = case.programs[name].flow
     written: dict[str, float] = {}
     read: dict[str, float] = {}
     for node in (scores, *passed):
@@ -406,7 +505,7 @@ def _moving(
 def _scores(flow: Flow) -> set[int]:
     """Return the values between two products that have a softmax between them."""
     found = set[int]()
-    for number in flow.known.spaces:
+    for number in flow.products:
         passed, ends = _through_softmax(flow, flow.graph.nodes[number])
         found |= {number, *(node.number for node in passed)} if ends else set()
     return found
@@ -436,6 +535,7 @@ def large_between(case: Case) -> Claims:
                 rows = [case.row(row, each.kernel) for each in flow.readers(node)]
                 readers = {each.name: each for each in rows if each is not None}
                 stacked = node.op in ("copy-start", "bitcast", "dynamic-update-slice")
+                stacked |= node.op == "gather"  # what data choose is read by no other operation
                 if not readers or stacked or not flow.known[node].varies:
                     continue
                 size = float(node.shape.bytes)
@@ -444,4 +544,7 @@ def large_between(case: Case) -> Claims:
                 evidence = (
                     f"{node.shape} ({si(size, 'B')}) is written for {len(readers)} kernels to read"
                 )
-                yield Claim(LARGE, tuple(parts), evidence, source=flow.line(node))
+                # what one kernel makes by element, its one reader can make in its place
+                spared = len(readers) == 1 and not row.kernel.flops.matrix
+                line = flow.line(node)
+                yield Claim(LARGE, tuple(parts), evidence, source=line, known=spared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TypeAlias
 from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.program import Program
-from roofline.diagnosis.rows import KERNEL, TimedRow
+from roofline.diagnosis.rows import BETWEEN, KERNEL, LOOP, TimedRow
 from roofline.xla.causes import AGAIN as AGAIN
 from roofline.xla.causes import CAUSES as CAUSES
 from roofline.xla.causes import KEPT as KEPT
@@ -22,7 +23,6 @@ from roofline.xla.causes import UNUSED as UNUSED
 from roofline.xla.causes import WIDE as WIDE
 from roofline.xla.causes import ZEROS as ZEROS
 from roofline.xla.causes import Cause as Cause
-from roofline.xla.causes import Check as Check
 from roofline.xla.causes import Finding as Finding
 from roofline.xla.expected import expected_of
 from roofline.xla.flops import is_product
@@ -39,7 +39,7 @@ class Claim:
     """The claim of one detector: kernels, and the seconds of a call that each loses.
 
     `more` are seconds that belong to no kernel: gaps, the host. `remedy` and `known` are those of
-    the finding.
+    the finding, and `sure` the share of the seconds that any such remedy gains.
     """
 
     cause: Cause
@@ -49,6 +49,7 @@ class Claim:
     source: str = ""
     remedy: str = ""
     known: bool = False
+    sure: float = 1.0
 
 
 Claims: TypeAlias = Iterator[Claim]
@@ -153,6 +154,29 @@ class Case:
             return False
         least = max(OVERSTATED * row.reachable, 2 * FLOOR[self.platform] * row.launches)
         return row.lost >= 0.5 * row.seconds if self.measured else row.seconds > least
+
+    @cached_property
+    def gap(self) -> float:
+        """Seconds between two kernels, by the profile."""
+        between = (row for row in self.rows if row.kind == LOOP or row.name == BETWEEN)
+        launches = sum(row.launches for row in self.rows if row.kind == KERNEL)
+        return math.fsum(row.seconds for row in between) / max(launches, 1.0)
+
+    @cached_property
+    def floor(self) -> float:
+        """Seconds of a call that does next to nothing: the host's, on a GPU."""
+        dispatch = None if self.ceilings.chip is None else self.ceilings.chip.dispatch
+        return dispatch.value if dispatch is not None and self.measured else 0.0
+
+    def spread(self, row: TimedRow) -> tuple[float, float]:
+        """Return the ends of a kernel's expected interval, as shares of its expected time."""
+        chip = self.ceilings.chip
+        if chip is None or self.ceilings.measured is not None:
+            return 1.0, 1.0
+        found = expected_of(kernel_of(row.kernel.running(1), chip.per_device()))
+        if not found.seconds or math.isinf(found.high):
+            return 1.0, 1.0
+        return found.low / found.seconds, found.high / found.seconds
 
     def likely(self, row: TimedRow, like: xla.Row) -> float:
         """Return the seconds to expect of a kernel's launches if its work were like this."""

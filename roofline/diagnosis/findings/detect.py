@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from roofline.diagnosis.ceilings import CLOSE
 from roofline.diagnosis.findings import again, devices, idle, kernels, moved, small, vain, wide
@@ -18,7 +19,16 @@ from roofline.diagnosis.findings.causes import (
     Claims,
     Finding,
 )
-from roofline.diagnosis.rows import GAP, HOST, KERNEL, LOOP, TimedRow, family_of, grouped
+from roofline.diagnosis.rows import (
+    BETWEEN,
+    GAP,
+    HOST,
+    KERNEL,
+    LOOP,
+    TimedRow,
+    family_of,
+    grouped,
+)
 from roofline.xla.targets import clock_of
 from roofline_helpers.common.show import si
 
@@ -32,14 +42,18 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     idle.compiling,
     idle.transfers,
     devices.skew,
+    vain.real_transforms,
     vain.in_vain,
     vain.branches,
-    vain.real_transforms,
     vain.as_written,
+    small.factorisations,
     again.on_each_device,
     small.communication,
     again.recomputed,
+    again.checkpoints,
     again.in_each_turn,
+    again.residuals,
+    small.turn_by_turn,
     wide.widened,
     wide.float64,
     again.random_numbers,
@@ -49,9 +63,7 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     moved.filled_stacks,
     moved.moved,
     kernels.vector_products,
-    small.turn_by_turn,
     again.scores,
-    again.residuals,
     again.large_between,
     vain.dilated,
     wide.narrow_sums,
@@ -147,7 +159,7 @@ UNUSED = _last(
 )
 NO_ROOF = _last(
     "no-roof",
-    "a kernel has no roof that is known here",
+    "nobody knows what is normal for a kernel",
     "give ceilings= for this device, or a trace that carries its compiled program; where data "
     "decide how much a kernel does, time it with data like yours",
 )
@@ -156,6 +168,10 @@ LOOP_OF_UNKNOWN = _last(
     "a loop runs an unknown number of times",
     "state it with turns={name: number}, or use a loop of a known length",
 )
+
+
+_NORMAL = {cause.key: 1 for cause in (*NEAR.values(), *MODELLED.values(), USUAL, LAUNCH_BOUND)}
+_NORMAL[OTHERS.key] = 2
 
 
 def findings(case: Case) -> tuple[Finding, ...]:
@@ -167,18 +183,14 @@ def findings(case: Case) -> tuple[Finding, ...]:
     roof, or what else is known of it.
     """
     left = {id(row): row.seconds for row in case.rows}
-    by_line: dict[tuple[str, str], list[tuple[Claim, float]]] = {}
+    by_line: dict[tuple[str, str], list[Taken]] = {}
     for detect in _DETECTORS:
         for claim in detect(case):
-            seconds = claim.more
-            for row, lost in claim.parts:
-                taken = min(max(lost, 0.0), left[id(row)])
-                left[id(row)] -= taken
-                seconds += taken
-            if seconds > 0:
+            taken = _taken(case, claim, left)
+            if taken.seconds > 0:
                 line = _line(claim)
                 key = "" if claim.cause.kind and line else claim.cause.key, line
-                by_line.setdefault(key, []).append((claim, seconds))
+                by_line.setdefault(key, []).append(taken)
     claimed = [_finding(case, line, claims) for (_, line), claims in by_line.items()]
     kept = [finding for finding in claimed if finding.seconds >= LEAST_SHARE * case.wall]
     first: list[Finding] = []
@@ -191,10 +203,11 @@ def findings(case: Case) -> tuple[Finding, ...]:
         kept = [replace(finding, share=0.0) for finding in kept]
     else:
         kept += _kernels_left(case, left, bool(kept))
-    kept += _idle_left(case, sum(claim.more for claims in by_line.values() for claim, _ in claims))
+    kept += _idle_left(case, sum(taken.more for claims in by_line.values() for taken in claims))
     unused = [Finding(UNUSED.key, 0.0, (), text) for text in case.unused]
-    # What many kernels lose together is no one change: it comes after whatever is
-    kept.sort(key=lambda finding: (finding.cause == OTHERS.key, -finding.seconds))
+    # What many kernels lose together is no one change, and what takes a normal time no loss: both
+    # come after whatever is
+    kept.sort(key=lambda finding: (_NORMAL.get(finding.cause, 0), -finding.seconds))
     return (*first, *kept, *unused)
 
 
@@ -299,8 +312,10 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
             reaches = f", beats the reached roof, and reaches {published:.0%} of the published one"
             reaches += cached if published > 1.02 else ""
         found = case.ceilings.judged(row)
-        if found is None or found.expected is None or part >= CLOSE:
-            return (near, reaches) if part >= CLOSE else (BELOW_ROOF, f"{reaches}, bound by {unit}")
+        if part >= CLOSE:
+            return near, reaches
+        if found is None or found.expected is None:
+            return NO_ROOF, f"{reaches}, but no kernels like it were measured"
         if found.step == INSIDE:
             ends = f"{si(found.low, 's')} to {si(found.high, 's')}"
             return USUAL, f"{reaches}; such kernels take {ends} ({found.source})"
@@ -342,26 +357,68 @@ def _line(claim: Claim) -> str:
     return claim.source or next((row.source for row, _ in parts if row.source), "")
 
 
-def _finding(case: Case, line: str, claims: list[tuple[Claim, float]]) -> Finding:
-    """Return the finding on the claims of one line: that of the cause which costs most there."""
+class Taken(NamedTuple):
+    """What a claim gets: seconds of kernels, `more` beside them, and the ends of what they gain."""
+
+    claim: Claim
+    seconds: float
+    more: float
+    low: float
+    high: float
+
+
+def _taken(case: Case, claim: Claim, left: dict[int, float]) -> Taken:
+    """Return what is left for a claim, and take it away from `left`.
+
+    A kernel that goes away takes the gap beside it along. What is left of others takes as long as
+    the ends of their expected times say.
+    """
+    gaps = [row for row in case.rows if row.kind == LOOP or row.name == BETWEEN]
+    seconds, low, high, gone = 0.0, 0.0, 0.0, 0.0
+    for row, lost in claim.parts:
+        taken = min(max(lost, 0.0), left[id(row)])
+        left[id(row)] -= taken
+        seconds += taken
+        rest, ends = row.seconds - taken, case.spread(row)
+        low += max(taken - rest * (ends[1] - 1), 0.0)
+        high += taken + rest * (1 - ends[0])
+        gone += row.launches if claim.known and taken >= 0.99 * row.seconds else 0.0
+    wanted, between = max(claim.more, gone * case.gap), 0.0
+    for gap in gaps if claim.parts else ():
+        share = min(wanted - between, left[id(gap)])
+        left[id(gap)] -= share
+        between += share
+    more = between if claim.parts else claim.more
+    return Taken(claim, seconds + more, more, low + more, high + more)
+
+
+def _finding(case: Case, line: str, claims: list[Taken]) -> Finding:
+    """Return the finding on the claims of one line: that of the cause which costs most there.
+
+    They have one remedy, so that what they gain adds up; it is told if most of it is known.
+    """
     sums: dict[str, float] = {}
-    for claim, seconds in claims:
-        sums[claim.cause.key] = sums.get(claim.cause.key, 0.0) + seconds
+    for taken in claims:
+        key = taken.claim.cause.key
+        sums[key] = sums.get(key, 0.0) + taken.seconds
     cause = CAUSES[max(sums, key=lambda key: sums[key])]
-    own = [(claim, seconds) for claim, seconds in claims if claim.cause is cause]
-    dearest = max(own, key=lambda pair: pair[1])[0]
-    # what is left without it is known of all that is added up, or of none
-    alike = [(claim, seconds) for claim, seconds in claims if claim.known == dearest.known]
-    seconds = min(sum(seconds for _, seconds in alike), case.wall)
-    others = len({claim.evidence for claim, _ in own}) - 1
+    own = [taken for taken in claims if taken.claim.cause is cause]
+    dearest = max(own, key=lambda taken: taken.seconds).claim
+    sure = [taken for taken in claims if taken.claim.known]
+    known = bool(sure) and 2 * sum(t.seconds for t in sure) >= sum(t.seconds for t in claims)
+    counted = sure if known else claims
+    most = case.wall - case.floor
+    seconds = min(sum(taken.seconds for taken in counted), most)
+    others = len({taken.claim.evidence for taken in own}) - 1
     evidence = dearest.evidence + (f", and {others} more like it" if others else "")
     others_kinds = [CAUSES[key] for key in sums if sums[key] > 0.1 * sums[cause.key]]
     beside = [other.title for other in others_kinds if other.kind != cause.kind]
     evidence += f"; besides, {' and '.join(beside[:2])}" if beside else ""
-    rows = {id(row): row for claim, _ in claims for row, _ in claim.parts}
-    inside = sum(row.seconds for row in rows.values())
-    inside += sum(claim.more for claim, _ in claims)
-    check = cause.checked.get(case.platform)
+    rows = {id(row): row for taken in claims for row, _ in taken.claim.parts}
+    inside = sum(row.seconds for row in rows.values()) + sum(taken.more for taken in claims)
+    low = sum(min(t.low, t.claim.sure * t.seconds) for t in sure)
+    high = max(sum(taken.high for taken in sure), cause.within * seconds)
+    saves = (min(low, seconds / cause.within), min(high, most)) if known and case.measured else None
     return Finding(
         cause.key,
         seconds,
@@ -369,8 +426,8 @@ def _finding(case: Case, line: str, claims: list[tuple[Claim, float]]) -> Findin
         evidence,
         line,
         min(inside / case.wall, 1.0),
-        check and (check.low * seconds, min(check.high * seconds, case.wall)),
-        check.how if check else "",
+        saves,
+        "the time model" if saves else "",
         dearest.remedy,
-        dearest.known,
+        known,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
+from roofline import xla
 from roofline.diagnosis.findings.causes import (
     FLOOR,
     SERIAL,
@@ -15,10 +17,10 @@ from roofline.diagnosis.findings.causes import (
     Claims,
     whole,
 )
-from roofline.diagnosis.flow import Flow
-from roofline.diagnosis.rows import BETWEEN, KERNEL, LOOP, TimedRow
-from roofline.xla.graph import CARRY, Node
-from roofline.xla.hlo import COLLECTIVES
+from roofline.diagnosis.flow import VIEWS, Flow
+from roofline.diagnosis.rows import KERNEL, TimedRow
+from roofline.xla.graph import CARRY, Loop, Node
+from roofline.xla.hlo import COLLECTIVES, SLICES
 from roofline_helpers.common.show import si
 
 _MANY = 20
@@ -35,6 +37,12 @@ ALONE = Cause(
     "a loop multiplies in each turn what no turn needs another for",
     "multiply for all turns at once, before or after the loop: x @ w outside of the scan, or vmap "
     "instead of lax.map",
+    kind=SMALL,
+)
+LINEAR = Cause(
+    "linear-recurrence",
+    "a loop adds up turn by turn what can be added in any order",
+    "jax.lax.associative_scan over pairs (scale, term): its steps are the logarithm of the turns",
     kind=SMALL,
 )
 EXPOSED = Cause(
@@ -57,14 +65,27 @@ COLLISIONS = Cause(
     kind=SERIAL,
 )
 
+FACTORS = Cause(
+    "small-factorisations",
+    "a library works through many small matrices one after another",
+    "write it out for matrices of this size: closed forms, or a few steps of elimination on arrays "
+    "whose last axis is the batch",
+    kind=SERIAL,
+)
+
 # --- small, or waiting ----------------------------------------------------------------------------
 
 
 def short_kernels(case: Case) -> Claims:
-    """Yield kernels that are shorter than it takes to launch them, where there are many."""
+    """Yield kernels that are shorter than it takes to launch them, where there are many.
+
+    Those of a loop gain at least half of what they lose if two turns become one, unless turns need
+    one another's products. Where nothing ran, what launches take beyond the roof is a floor that is
+    assumed: what comes one after the other can't do without.
+    """
     floor = FLOOR[case.platform]
     kernels = [row for row in case.rows if row.kind == KERNEL and row.launches]
-    if not case.measured:  # what the launches take beyond the roof is the floor that is assumed
+    if not case.measured:
         kernels = [row for row in kernels if row.lost > 0.5 * row.seconds]
         kernels = [row for row in kernels if not (row.kernel.host_bytes or row.kernel.at_least)]
     for row in kernels:
@@ -72,63 +93,199 @@ def short_kernels(case: Case) -> Claims:
             evidence = f"{row.inside:,.0f} kernels inside a loop take {row.busy * 1e6:,.0f} µs"
             yield Claim(SHORT, ((row, row.lost),), evidence)
     short = [row for row in kernels if row.busy / row.launches < floor]
-    launches = sum(row.launches for row in short)
-    if launches < _MANY:
+    if sum(row.launches for row in short) < _MANY:
         return
-    share = launches / sum(row.launches for row in kernels)
-    between = (row for row in case.rows if row.kind == LOOP or row.name == BETWEEN)
-    gaps = share * sum(row.seconds for row in between)
-    parts = tuple((row, max(row.lost, 0.0)) for row in short)
-    evidence = f"{launches:,.0f} launches of less than {floor * 1e6:.0f} µs each"
-    lines = [row.source for row in sorted(short, key=lambda r: -r.launches) if row.source]
-    yield Claim(SHORT, parts, evidence, more=gaps, source=lines[0] if lines else "")
+    around = {id(row): _loop_of(case, row) for row in short}
+    for loop in dict.fromkeys(around.values()):
+        rows = [row for row in short if around[id(row)] == loop]
+        launches = sum(row.launches for row in rows)
+        waits = loop is None or _sequential(case.programs[loop[0]].flow, loop[1])
+        if waits and not case.measured:
+            continue
+        parts = tuple((row, max(row.lost, 0.0)) for row in rows)
+        evidence = f"{launches:,.0f} launches of less than {floor * 1e6:.0f} µs each"
+        lines = [row.source for row in sorted(rows, key=lambda r: -r.launches) if row.source]
+        yield Claim(
+            SHORT,
+            parts,
+            evidence,
+            more=launches * case.gap,
+            source=lines[0] if lines else "",
+            known=not waits and case.measured,
+            sure=0.5,
+        )
+
+
+def _loop_of(case: Case, row: TimedRow) -> tuple[str, str] | None:
+    """Return the program and the name of the loop that a kernel is in; None outside of loops."""
+    program = case.programs.get(row.program)
+    nodes = () if program is None else program.flow.kernels.get(row.name, ())
+    loops = next((node.loops for node in nodes if node.loops), ())
+    return (row.program, loops[-1]) if loops else None
+
+
+def _sequential(flow: Flow, name: str) -> bool:
+    """Return whether a turn multiplies what the one before made."""
+    loop = flow.graph.loops[name]
+    late = _after(flow, {carry.number for carry in loop.carry if carry.size > 1})
+    return any(
+        number in late and name in flow.graph.nodes[number].loops for number in flow.products
+    )
+
+
+def _after(flow: Flow, numbers: set[int]) -> set[int]:
+    """Return some nodes, and those that depend on them in the same turn."""
+    found = set(numbers)
+    for node in flow.graph.nodes:
+        if node.op != CARRY and any(operand.number in found for operand in node.ops):
+            found.add(node.number)
+    return found
 
 
 def turn_by_turn(case: Case) -> Claims:
-    """Yield products in loops to which no turn hands anything: one for all turns does as much."""
+    """Yield what loops do in each turn though no turn needs another: one for all does as much.
+
+    Where that is all of a loop, or each turn only adds to what the last one made, all its kernels
+    go, and what its line makes is made at once. Of other loops, products do.
+    """
     for name, program in case.programs.items():
         flow = program.flow
-        if not flow.graph.loops:
+        alone, whole_loops = _alone(flow) if flow.graph.loops else (set[int](), set[str]())
+        for loop in flow.graph.loops.values():
+            rows = [
+                row
+                for kernel in flow.kernels
+                for row in [case.by_name.get((name, kernel))]
+                if row is not None and _loop_of(case, row) == (name, loop.name)
+            ]
+            turns = loop.turns or round(max((row.launches for row in rows), default=0))
+            if turns < 4 or loop.instruction.op_name.rpartition("/")[2] not in ("", "while"):
+                continue  # or a compiler's own loop
+            if loop.name in whole_loops:
+                yield from _at_once(case, flow, loop, rows)
+            elif _is_linear(flow, loop):
+                yield from _by_halves(case, flow, loop, rows, turns)
+            else:
+                products = {flow.graph.nodes[n].kernel: n for n in flow.products if n in alone}
+                for row in rows:
+                    if row.name in products:
+                        node = flow.graph.nodes[products[row.name]]
+                        evidence = f"{node.op} {node.shape} in each of {turns:,} turns, "
+                        evidence += "though none needs another's"
+                        parts = ((row, _gained(case, flow, row)),)
+                        yield Claim(ALONE, parts, evidence, source=flow.line(node), known=True)
+
+
+def _at_once(case: Case, flow: Flow, loop: Loop, rows: list[TimedRow]) -> Claims:
+    """Yield the claim on a loop whose turns don't need one another."""
+    parts = []
+    for row in rows:
+        nodes = flow.kernels[row.name]
+        moves = all(node.op in MOVES or node.size <= 1 for node in nodes)
+        parts.append((row, row.seconds if moves else _gained(case, flow, row)))
+    line = flow.line(loop.carry[0]) or next((row.source for row in rows if row.source), "")
+    evidence = f"{loop.turns:,} turns" if loop.turns else "turns"
+    evidence += f" of {len(rows)} kernels, though none needs another's"
+    more = sum(row.launches for row in rows) * case.gap
+    if sum(saved for _, saved in parts) + more > 0.3 * sum(row.seconds for row in rows):
+        yield Claim(ALONE, tuple(parts), evidence, more=more, source=line, known=True)
+
+
+MOVES = VIEWS | {"dynamic-slice", "dynamic-update-slice", "copy", "constant", "slice", "parameter"}
+
+
+def _gained(case: Case, flow: Flow, row: TimedRow) -> float:
+    """Return the seconds that a loop's launches lose beside one that does what all of them do."""
+    turns, kernel = round(row.launches), row.kernel
+    fixed = {
+        operand.number: operand.shape.bytes
+        for operand, reader, _ in flow.taken(row.name)
+        if flow.source(operand).loops != reader.loops and reader.op not in SLICES
+    }
+    same = min(sum(fixed.values()), kernel.read_bytes)
+    like = replace(
+        kernel,
+        flops=kernel.flops * turns,
+        read={"hbm": kernel.read_bytes * turns - same * (turns - 1)},
+        written={"hbm": kernel.written_bytes * turns},
+    )
+    together = max(case.likely(replace(row, launches=1.0), like), FLOOR[case.platform] / 2)
+    now = max(case.likely(row, kernel), FLOOR[case.platform] / 2 * row.launches)
+    return row.seconds * max(1 - together / now, 0.0)
+
+
+def _by_halves(case: Case, flow: Flow, loop: Loop, rows: list[TimedRow], turns: int) -> Claims:
+    """Yield the claim on a loop whose turns are combined in any order: a scan by halves.
+
+    It takes two kernels for each halving, which move four times the bytes of all turns.
+    """
+    steps = 2 * math.ceil(math.log2(turns))
+    moved = 4 * sum(row.bytes for row in rows)
+    now = sum(row.seconds for row in rows)
+    launch = FLOOR[case.platform] / 2 + case.gap
+    like = xla.Row("", "", read={"hbm": round(moved / 2)}, written={"hbm": round(moved / 2)})
+    after = case.likely(TimedRow(""), like) + steps * launch
+    if rows and after < 0.5 * now:
+        parts = tuple((row, row.seconds * (1 - after / now)) for row in rows)
+        evidence = f"each of {turns:,} turns only scales what the last one made, and adds to it"
+        more = sum(row.launches for row in rows) * case.gap
+        line = next((row.source for row in rows if row.source), "")
+        yield Claim(LINEAR, parts, evidence, more=more, source=line, known=True)
+
+
+def _is_linear(flow: Flow, loop: Loop) -> bool:
+    """Return whether each turn only scales by element what the last one made, and adds to it."""
+    changing = [
+        (carry, back)
+        for carry, back in zip(loop.carry, loop.back, strict=True)
+        if back is not carry and not _counts(carry, back) and not _fills(carry, back)
+    ]
+    if not changing or any(carry.size < 2 for carry, _ in changing):
+        return False
+    late = _after(flow, {carry.number for carry, _ in changing})
+    left, seen = [back for _, back in changing], set[int]()
+    for node in left:
+        if node.number in seen or node.number not in late or node.op == CARRY:
             continue
-        alone = _alone(flow)
-        for node in (flow.graph.nodes[number] for number in flow.known.spaces):
-            row = case.by_name.get((name, node.kernel))
-            if row is None or node.number not in alone or row.launches < 4:
-                continue
-            turns, kernel = round(row.launches), row.kernel
-            fixed = sum(
-                operand.shape.bytes
-                for operand in node.ops[:2]
-                if flow.source(operand).loops != node.loops
-            )
-            once = max(kernel.read_bytes * turns - fixed * (turns - 1), fixed)
-            like = replace(
-                kernel,
-                flops=kernel.flops * turns,
-                read={"hbm": round(once)},
-                written={"hbm": kernel.written_bytes * turns},
-            )
-            together = case.likely(replace(row, launches=1.0), like)
-            saved = max(row.seconds - max(together, FLOOR[case.platform] / 2), 0.0)
-            evidence = (
-                f"{node.op} {node.shape} in each of {turns:,} turns, though none needs another's"
-            )
-            line = flow.line(node)
-            yield Claim(ALONE, ((row, saved),), evidence, source=line, known=True)
+        seen.add(node.number)
+        scaled = [n for n, operand in enumerate(node.ops) if operand.number in late]
+        linear = node.op in _LINEAR and scaled in _LINEAR[node.op]
+        if node.op not in (*VIEWS, "copy", "convert") and not linear:
+            return False
+        left += node.ops
+    return bool(seen)
 
 
-def _alone(flow: Flow) -> set[int]:
-    """Return the nodes in loops that depend on no earlier turn: only on counters, and on slices."""
-    late: set[int] = set()
-    for loop in flow.graph.loops.values():
-        for carry, back in zip(loop.carry, loop.back, strict=True):
-            counter = carry.size == 1 and back.op == "add"
-            if back is not carry and not counter and not _fills(carry, back):
-                late.add(carry.number)
-    for node in flow.graph.nodes:
-        if node.op != CARRY and any(operand.number in late for operand in node.ops):
-            late.add(node.number)
-    return {node.number for node in flow.graph.nodes if node.loops} - late
+_LINEAR = {
+    "add": ([0], [1], [0, 1]),
+    "subtract": ([0], [1], [0, 1]),
+    "multiply": ([0], [1]),
+    "divide": ([0],),
+    "negate": ([0],),
+    "select": ([1], [2], [1, 2]),
+}
+"""Operations by element, and which operands may come from the turn before."""
+
+
+def _counts(carry: Node, back: Node) -> bool:
+    """Return whether a carry is a counter, or a sum that no turn looks at."""
+    looked = [user for user in carry.users if user is not back and user.loops == back.loops]
+    return carry.size == 1 and back.op == "add" and (not looked or carry.dtype[:1] in "su")
+
+
+def _alone(flow: Flow) -> tuple[set[int], set[str]]:
+    """Return the nodes in loops that depend on no earlier turn, and the loops of such alone."""
+    late, whole_loops = set[int](), set[str]()
+    for name, loop in flow.graph.loops.items():
+        handed = {
+            carry.number
+            for carry, back in zip(loop.carry, loop.back, strict=True)
+            if back is not carry and not _counts(carry, back) and not _fills(carry, back)
+        }
+        late |= handed
+        whole_loops |= set() if handed else {name}
+    late = _after(flow, late)
+    return {node.number for node in flow.graph.nodes if node.loops} - late, whole_loops
 
 
 def _fills(carry: Node, back: Node) -> bool:
@@ -136,7 +293,23 @@ def _fills(carry: Node, back: Node) -> bool:
     while back.op in ("copy", "bitcast") and back.ops:
         back = back.ops[0]
     users = [user for user in carry.users if user.loops[: len(carry.loops)] == carry.loops]
-    return back.op == "dynamic-update-slice" and back.ops[0] is carry and users == [back]
+    filled = back.op == "dynamic-update-slice" and back.ops[0] is carry and users == [back]
+    return filled and not any(u.op == "dynamic-slice" for u in beyond(carry, carry.loops[-1]))
+
+
+def beyond(carry: Node, loop: str) -> list[Node]:
+    """Return what reads a loop's result in other loops."""
+    found, left, seen = [], list(carry.users), set[int]()
+    for user in left:
+        if user.number in seen:
+            continue
+        seen.add(user.number)
+        inside = loop in user.loops
+        if user.op in (CARRY, "bitcast", "copy", "convert", "reshape") and not inside:
+            left += user.users
+        elif user.loops and not inside:
+            found.append(user)
+    return found
 
 
 def communication(case: Case) -> Claims:
@@ -166,6 +339,35 @@ def _apart(row: TimedRow) -> str:
 
 # --- one at a time --------------------------------------------------------------------------------
 
+
+_OF_MATRICES = re.compile(
+    r"/(cholesky|lu|lu_pivots_to_permutation|qr|geqrf|householder_product|eigh?|svd|triangular_solve"
+    r"|custom_linear_solve|schur|tridiagonal_solve)\b"
+)
+_SIDE, _BATCH = 32, 256
+"""The largest side of a small matrix, and how many of them are many."""
+
+
+def factorisations(case: Case) -> Claims:
+    """Yield the kernels of factorisations, and of solutions, of many small matrices."""
+    for name, program in case.programs.items():
+        written = program.intent or program.flow
+        lines = dict[str, str]()
+        for node in written.graph.nodes:
+            operand = node.ops[0] if node.ops else None
+            if operand is None or len(operand.dims) < 3 or not _OF_MATRICES.search(node.op_name):
+                continue
+            side, batch = max(operand.dims[-2:]), math.prod(operand.dims[:-2])
+            if node.op in _OPAQUE and side <= _SIDE and batch >= _BATCH:
+                evidence = f"{batch:,} matrices of {operand.dims[-2]} × {operand.dims[-1]}"
+                lines.setdefault(written.line(node), evidence)
+        for row in case.kernels:
+            nodes = program.flow.kernels.get(row.name, ()) if row.program == name else ()
+            if row.source in lines and any(_OF_MATRICES.search(node.op_name) for node in nodes):
+                yield whole(FACTORS, row, lines[row.source], row.source)
+
+
+_OPAQUE = {"custom-call", "cholesky", "triangular-solve"}
 
 _SINGLE = 2**12
 """Single elements from which on it matters that they are moved one after another."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from roofline import xla
@@ -15,12 +16,12 @@ from roofline.diagnosis.findings.causes import (
     Claim,
     Claims,
 )
-from roofline.diagnosis.flow import Flow, Kept, counted, largest
+from roofline.diagnosis.flow import VIEWS, Flow, Kept, counted, largest
 from roofline.diagnosis.rows import TimedRow
 from roofline.xla.collectives import CollectiveOp
 from roofline.xla.flops import windows_of
-from roofline.xla.graph import ELEMENT, Node
-from roofline.xla.hlo import FREE, PRODUCTS
+from roofline.xla.graph import CARRY, ELEMENT, Node
+from roofline.xla.hlo import ARITHMETIC, FREE, PRODUCTS, TRANSCENDENTAL
 from roofline.xla.minimum import is_real, only_for
 
 MOST = 0.75
@@ -93,6 +94,7 @@ def less(row: xla.Row, kept: Kept) -> xla.Row:
 
 def in_vain(case: Case) -> Claims:
     """Yield kernels of whose work results need a part only: the rest is unread, or on zeros."""
+    others = list[Claim]()
     for row in case.kernels:
         flow = case.program(row).flow
         nodes = [n for n in flow.kernels.get(row.name, ()) if n.op not in FREE]
@@ -109,8 +111,25 @@ def in_vain(case: Case) -> Claims:
         seconds = case.saved(row, less(row.kernel, kept))
         unread = flow.whole(main).share <= flow.needs.useful(main).share * 1.01
         claim = (_unread if unread else _on_zeros)(flow, row, main, seconds)
-        if claim is not None:
-            yield claim
+        if claim is None:
+            continue
+        if unread or main.number not in flow.known.spaces:
+            others.append(claim)
+        else:  # before what only makes its zeros, which goes with it
+            yield replace(claim, parts=(*claim.parts, *_masks(case, row, main)))
+    yield from others
+
+
+def _masks(case: Case, row: TimedRow, main: Node) -> Iterator[tuple[TimedRow, float]]:
+    """Yield the kernels that only make the factor with zeros of a product, which goes with it."""
+    flow = case.program(row).flow
+    side = min((0, 1), key=lambda n: flow.known[main.ops[n]].nonzero.share)
+    alone = {node.number for node in only_for(main, side)}
+    for name in dict.fromkeys(flow.graph.nodes[number].kernel for number in sorted(alone)):
+        maker = case.row(row, name)
+        others = (n for n in flow.kernels[name] if n.op not in (*VIEWS, "constant"))
+        if maker is not None and maker is not row and all(n.number in alone for n in others):
+            yield maker, maker.seconds
 
 
 def _lost(flow: Flow, node: Node) -> float:
@@ -136,12 +155,18 @@ def _unread(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | No
     if main.op == "sort":
         cause, known, seconds = SORT, _by_rows(main, need.axes), row.seconds
         evidence = f"{main.shape.leaves[0]} is sorted, and {share} is read{by}"
+    elif main.op in _TOGETHER:
+        known = not need.axes & set(range(len(main.dims))[-_TOGETHER[main.op] :])
     elif main.op in PRODUCTS and any(len(axes) > 1 for axes in need.along):
         cause = DENSE
         evidence = f"{main.shape} is computed, and {share} of it is used{by}"
     elif limit is not None:
         remedy = _sooner(need.axes, main, limit)
     return Claim(cause, ((row, seconds),), evidence, source=at or line, remedy=remedy, known=known)
+
+
+_TOGETHER = {"fft": 1, "cholesky": 2, "triangular-solve": 2}
+"""Operations that need all of their last axes for any part of these."""
 
 
 def _by_rows(node: Node, axes: frozenset[int]) -> bool:
@@ -331,15 +356,62 @@ REAL = Cause(
 
 
 def real_transforms(case: Case) -> Claims:
-    """Yield complex Fourier transforms of numbers whose imaginary part is zero."""
-    for row in case.kernels:
-        flow = case.program(row).flow
-        for node in flow.kernels.get(row.name, ()):
-            kind = node.attribute("fft_type")
-            if node.op == "fft" and kind in ("FFT", "IFFT") and is_real(flow.known, node.ops[0]):
-                evidence = f"{node.ops[0].shape} has no imaginary part"
-                parts = ((row, 0.5 * row.seconds),)
-                yield Claim(REAL, parts, evidence, source=flow.line(node), known=True)
+    """Yield kernels on complex numbers of which half says all: real ones, and their spectra."""
+    for name, program in case.programs.items():
+        flow = program.flow
+        halves = _halves(flow)
+        ffts = [flow.graph.nodes[n] for n in halves if flow.graph.nodes[n].op == "fft"]
+        for kernel in flow.kernels if ffts else ():
+            row = case.by_name.get((name, kernel))
+            made = flow.made(kernel)
+            if row is None or not made:
+                continue
+            read = [operand for operand, _, _ in flow.taken(kernel)]
+            kept = [_kept(some, halves) for some in (made, read)]
+            if any(node.op == "fft" for node in made):
+                lost = row.seconds * (1 - kept[0])
+            else:
+                lost = case.saved(row, less(row.kernel, Kept(kept[0], kept[1], kept[0])))
+            if lost > 0:
+                evidence = f"{ffts[0].ops[0].shape} has no imaginary part"
+                source = flow.line(ffts[0])
+                yield Claim(REAL, ((row, lost),), evidence, source=source, known=True)
+
+
+def _kept(nodes: list[Node], halves: set[int]) -> float:
+    """Return the share of some arrays' bytes that are left if half of certain ones goes."""
+    sizes = {node.number: node.shape.bytes for node in nodes}
+    half = sum(size for number, size in sizes.items() if number in halves)
+    return 1 - 0.5 * half / max(sum(sizes.values()), 1)
+
+
+def _halves(flow: Flow) -> set[int]:
+    """Return the complex values without an imaginary part, the spectra of such, and their parts.
+
+    A spectrum of real numbers mirrors itself, and so does what is made of such by element; its
+    inverse transform is real.
+    """
+    real, mirrored = set[int](), set[int]()
+    for node in flow.graph.nodes:
+        sides = [operand.number for operand in node.ops if operand.size > 1]
+        if not sides:
+            continue
+        if is_real(flow.known, node):
+            real.add(node.number)
+        elif node.op == "fft" and node.attribute("fft_type") in ("FFT", "IFFT"):
+            real |= {node.number} if sides[0] in mirrored else set()
+            mirrored |= {node.number} if sides[0] in real else set()
+        elif all(number in real for number in sides) and node.dtype.startswith("c"):
+            real.add(node.number)
+        elif all(number in mirrored for number in sides) and _by_element(node):
+            mirrored.add(node.number)
+    return real | mirrored
+
+
+def _by_element(node: Node) -> bool:
+    same = all(operand.dims in ((), node.dims) for operand in node.ops)
+    views = node.op in ("copy", "convert", "bitcast", "real", "imag", "complex", CARRY)
+    return same and (views or node.op in ARITHMETIC | TRANSCENDENTAL)
 
 
 # --- as written -----------------------------------------------------------------------------------

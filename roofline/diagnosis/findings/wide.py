@@ -125,6 +125,8 @@ def _widened(case: Case, flow: Flow, row: TimedRow, asked: Planted | None) -> Cl
     )
     casts = {node.op for node in nodes} <= {"convert", "copy", "constant", *VIEWS}
     seconds = row.seconds if casts else case.saved(row, like)
+    if bits_of(plant.dtype) == 64:  # no law of elementwise work knows how slow its unit is
+        seconds = max(seconds, row.seconds - case.likely(row, like))
     if seconds > 0:
         yield _claim(source, row, plant, seconds)
 
