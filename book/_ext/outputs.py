@@ -159,7 +159,8 @@ def without_titles(app: Sphinx, docname: str, source: list[str]) -> None:
 def open_fold(translator: Any, node: HideCodeCellNode) -> None:
     """Open a fold whose summary says what is inside."""
     prompt = node["prompt_show"]
-    summary = translator.encode(SUMMARIES.get(prompt, prompt))
+    made = any("<table" in raw.astext() for raw in node.findall(nodes.raw))
+    summary = "Table" if made else translator.encode(SUMMARIES.get(prompt, prompt))
     translator.body.append(f'<details class="fold"><summary>{summary}</summary>\n')
 
 

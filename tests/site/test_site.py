@@ -42,15 +42,17 @@ def notebook() -> str:
         f'</p><img alt="A slope" src="data:image/png;base64,{png()}"></roofline-ask>\n'
         '<script type="module" data-roofline>start()</script>'
     )
-    shown = {"html": FRAME, "figure": png(), "question": asked}
-    mimes = {"html": "text/html", "figure": "image/png", "question": "text/html"}
+    shown = {"html": FRAME, "figure": png(), "question": asked, "numbers": FRAME}
+    tags = {"figure": "hide-input", "question": "remove-input", "numbers": "hide-cell"}
     cells = [nbformat.v4.new_markdown_cell(f"# Cells\n\n{FILLER}")]
     for name, data in shown.items():
         source = f"# @title Code\n# the code of the {name}\nx = 1"
         cell = new_code_cell(source, id=name, execution_count=1)
-        cell.outputs = [new_output("display_data", {mimes[name]: data})]
-        if name != "html":
-            cell.metadata["tags"] = ["remove-input" if name == "question" else "hide-input"]
+        cell.outputs = [
+            new_output("display_data", {"image/png" if name == "figure" else "text/html": data})
+        ]
+        if name in tags:
+            cell.metadata["tags"] = [tags[name]]
         cells.append(cell)
     cells[2].metadata["mystnb"] = {
         "image": {"alt": ALT},
@@ -135,7 +137,8 @@ def test_numbers_formulas_and_tables_are_on_the_page(built: Path) -> None:
 
 def test_a_fold_says_what_it_hides_and_a_question_does_not_show_its_code(built: Path) -> None:
     text = page(built, "book/cells")
-    assert text.count('<details class="fold"><summary>Code</summary>') == 1
+    for what in ("Code", "Table"):
+        assert text.count(f'<details class="fold"><summary>{what}</summary>') == 1
     assert "the code of the html" in text
     assert "the code of the figure" in text
     assert "the code of the question" not in text
