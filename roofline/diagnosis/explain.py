@@ -19,7 +19,6 @@ from roofline.diagnosis.devices import number_of, rows_of_devices
 from roofline.diagnosis.doubts import consistency_notes, ledger_notes, slowed, unsteady
 from roofline.diagnosis.explanation import Explanation
 from roofline.diagnosis.findings import Case, findings
-from roofline.diagnosis.findings.idle import COMPILING
 from roofline.diagnosis.modelled import analyze, found_without_clock
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import in_graphs
@@ -420,7 +419,7 @@ def diagnosed(run: Explanation, case: Case, work: Sequence[Work], busy: str = ""
     notes = [note for note in run.notes if note not in unused]
     case = replace(case, unused=tuple(note.removeprefix(NOT_REUSED) for note in unused))
     found, withheld = findings(case), run.withheld
-    compiled_anew = tuple(finding for finding in found if finding.cause == COMPILING.key)
+    compiled_anew = tuple(finding for finding in found if finding.cause == "compiling")
     if busy:  # what dominates a call does so at any moment
         second = found[1].seconds if len(found) > 1 else 0.0
         if found[0].named and found[0].seconds > max(0.3 * case.wall, 2 * second):

@@ -1,17 +1,16 @@
 """Causes of lost time, and findings: a cause in one program.
 
-A report of a compiled program holds findings, so what they are is told here. The causes themselves
-stand beside what detects them, in `roofline.diagnosis.findings`.
+A report of a compiled program holds findings, so what they are is told here. The texts of causes
+are data, in `causes.toml`; `roofline.diagnosis.findings` detects them.
 """
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 
 from roofline_helpers.common.show import Fields
-
-CAUSES: dict[str, Cause] = {}
-"""The closed list, by key: each cause is in the file of its detector, and enters itself here."""
 
 UNUSED, ZEROS, MOVED, AGAIN, REPEATED, WIDE, KEPT, SMALL, SERIAL = KINDS = (
     "computed, not used",
@@ -61,8 +60,10 @@ class Cause:
     kind: str = ""
     within: float = 1.5
 
-    def __post_init__(self) -> None:
-        CAUSES[self.key] = self
+
+_FILE = Path(__file__).parents[1] / "data/causes.toml"
+CAUSES = {key: Cause(key, **told) for key, told in tomllib.loads(_FILE.read_text("utf-8")).items()}
+"""The closed list, by key."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -25,8 +25,13 @@ from test_diagnosis_findings import H200
 import roofline
 import roofline_helpers as rh
 from roofline import xla
-from roofline.diagnosis.findings import Case, Finding, detect, findings, vain
-from roofline.diagnosis.findings.causes import (
+from roofline.diagnosis.findings import Case, Finding, detect, findings
+from roofline.diagnosis.findings.causes import Claim
+from roofline.diagnosis.modelled import modelled_case
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import BETWEEN, GAP, HOST, TimedRow, waterfall
+from roofline.xla import can_compile
+from roofline.xla.causes import (
     AGAIN,
     KEPT,
     MOVED,
@@ -35,12 +40,7 @@ from roofline.diagnosis.findings.causes import (
     UNUSED,
     WIDE,
     ZEROS,
-    Claim,
 )
-from roofline.diagnosis.modelled import modelled_case
-from roofline.diagnosis.program import Program
-from roofline.diagnosis.rows import BETWEEN, GAP, HOST, TimedRow, waterfall
-from roofline.xla import can_compile
 from roofline.xla.display import first_change
 
 BF16 = jnp.bfloat16
@@ -385,10 +385,10 @@ def test_what_one_cause_has_claimed_is_gone_for_the_next(monkeypatch: pytest.Mon
     row = case.rows[0]
     shares = (0.7, 0.5, 0.2)
 
-    def claiming(cause: Any, share: float) -> Any:
-        return lambda _: iter([Claim(cause, ((row, share * row.seconds),), "", source=cause.key)])
+    def claiming(cause: str, share: float) -> Any:
+        return lambda _: iter([Claim(cause, ((row, share * row.seconds),), "", source=cause)])
 
-    causes = (vain.READ_IN_PART, vain.ONE_HOT, vain.SORT)
+    causes = ("read-in-part", "one-hot", "sort")
     detectors = [claiming(cause, share) for cause, share in zip(causes, shares, strict=True)]
     monkeypatch.setattr(detect, "_DETECTORS", tuple(detectors))
     found = [finding.seconds / row.seconds for finding in findings(case) if finding.named]

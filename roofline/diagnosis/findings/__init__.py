@@ -11,7 +11,7 @@ No dataflow shows `kernels` (units, tiles, blocks), `idle` (the host) and `devic
 `detect` has their order.
 """
 
-from roofline.diagnosis.findings.causes import CAUSES, Case, Cause, Finding
+from roofline.diagnosis.findings.causes import CAUSES, Case, Finding
 from roofline.diagnosis.findings.detect import findings
 
-__all__ = ["CAUSES", "Case", "Cause", "Finding", "findings"]
+__all__ = ["CAUSES", "Case", "Finding", "findings"]

@@ -9,10 +9,7 @@ from dataclasses import replace
 
 from roofline import xla
 from roofline.diagnosis.findings.causes import (
-    AGAIN,
-    KEPT,
     Case,
-    Cause,
     Claim,
     Claims,
     whole,
@@ -30,72 +27,6 @@ from roofline.xla.minimum import turning_of
 from roofline_helpers.common.show import si, significant
 from roofline_helpers.measured.kernels import Features
 
-RECOMPUTED = Cause(
-    "recomputed",
-    "values are computed again, since memory is short",
-    "give the program less to keep (a smaller batch, a jax.checkpoint policy of your own), or "
-    "donate what it replaces",
-    kind=AGAIN,
-)
-CHECKPOINT = Cause(
-    "checkpoint",
-    "values are computed again, though memory would hold them",
-    "leave jax.checkpoint out, or give it a policy that keeps what is dear to compute "
-    "(jax.checkpoint_policies.dots_saveable)",
-    kind=AGAIN,
-)
-INVARIANT = Cause(
-    "in-each-turn",
-    "a loop computes the same value in each turn",
-    "compute it once, before the loop",
-    kind=AGAIN,
-)
-ON_EACH_DEVICE = Cause(
-    "on-each-device",
-    "several devices do the same work",
-    "keep the batch sharded: jax.lax.with_sharding_constraint on what the line makes",
-    kind=AGAIN,
-)
-RANDOM = Cause(
-    "random",
-    "random numbers are drawn in the call",
-    "draw fewer (one mask for several uses, dropout in fewer places), or draw them by a cheaper "
-    "generator: jax.random.key(seed, impl='rbg') on a TPU or GPU, 'unsafe_rbg' on a CPU too",
-    kind=AGAIN,
-)
-CAPTURED = Cause(
-    "captured",
-    "a large array is a constant of the program",
-    "pass it as an argument: a constant is compiled in, again with each new shape",
-    kind=AGAIN,
-)
-RESIDUALS = Cause(
-    "residuals",
-    "a loop stores what its backward pass could compute again",
-    "jax.checkpoint on the loop's body: it keeps the carry, and computes the rest again",
-    kind=KEPT,
-)
-SCORES = Cause(
-    "scores",
-    "attention scores are written to memory and read again",
-    "work through them block by block: fused attention",
-    kind=KEPT,
-)
-ATTENTION = Cause(
-    "attention",
-    "attention runs as separate matmuls where one kernel could do it",
-    "jax.nn.dot_product_attention with implementation cudnn on an NVIDIA GPU, splash "
-    "attention on a TPU",
-    kind=KEPT,
-)
-LARGE = Cause(
-    "large-between",
-    "an array larger than all that goes in and out is written and read again",
-    "compute in parts what needs it: a loss over chunks of tokens, fewer tangents at a time "
-    "(jax.lax.map over jax.jvp, products with a Hessian)",
-    kind=KEPT,
-)
-
 # --- again ----------------------------------------------------------------------------------------
 
 _REMAT = re.compile(r"\.remat\d*(\.|$)")
@@ -105,7 +36,7 @@ def recomputed(case: Case) -> Claims:
     """Yield kernels that the compiler runs twice, since their results took too much memory."""
     for row in case.kernels:
         if _REMAT.search(row.name):
-            yield whole(RECOMPUTED, row, f"{row.title} runs again, since memory is short")
+            yield whole("recomputed", row, f"{row.title} runs again, since memory is short")
 
 
 FULL = 0.7
@@ -141,7 +72,7 @@ def checkpoints(case: Case) -> Claims:
             f"{si(held, 'B')}, would spare that"
         )
         dearest = max(rows, key=lambda row: row.seconds)
-        yield Claim(CHECKPOINT, parts, evidence, source=dearest.source, known=True)
+        yield Claim("checkpoint", parts, evidence, source=dearest.source, known=True)
 
 
 def in_each_turn(case: Case) -> Claims:
@@ -166,7 +97,7 @@ def in_each_turn(case: Case) -> Claims:
             lost = row.seconds * work / total * (1 - 1 / row.launches)
             evidence = f"{main.op} {main.shape} in each of {row.launches:,.0f} turns"
             line = flow.line(main)
-            yield Claim(INVARIANT, ((row, lost),), evidence, source=line, known=True)
+            yield Claim("in-each-turn", ((row, lost),), evidence, source=line, known=True)
 
 
 _IDLE = VIEWS | FREE | {"broadcast", "dynamic-slice", "dynamic-update-slice"}
@@ -224,7 +155,7 @@ def _repeated(case: Case, program: Program, rows: list[TimedRow], times: dict[st
         f"keep the batch split: jax.lax.with_sharding_constraint on what {line} makes, with the "
         "mesh's axis on its batch"
     )
-    return Claim(ON_EACH_DEVICE, tuple(parts), evidence, source=line, remedy=remedy, known=True)
+    return Claim("on-each-device", tuple(parts), evidence, source=line, remedy=remedy, known=True)
 
 
 def _first_whole(case: Case, program: Program, row: TimedRow) -> tuple[TimedRow | None, str, str]:
@@ -276,7 +207,7 @@ def random_numbers(case: Case) -> Claims:
         lost = row.seconds if share > 0.95 else case.saved(row, like)
         evidence = f"{share:.0%} of the operations of {row.title} draw them"
         source = flow.line(max(drawn, key=lambda pair: pair[1])[0])
-        yield Claim(RANDOM, ((row, lost),), evidence, source=source)
+        yield Claim("random", ((row, lost),), evidence, source=source)
 
 
 _COUNTED = ARITHMETIC | TRANSCENDENTAL | _GENERATORS | {"custom-call"}
@@ -305,7 +236,7 @@ def captured(case: Case) -> Claims:
         evidence = (
             f"{largest.shape} ({size}) is compiled into the program, in {case.compiled:.1f} s"
         )
-        yield Claim(CAPTURED, (), evidence, more=1e-12, source=flow.line(largest))
+        yield Claim("captured", (), evidence, more=1e-12, source=flow.line(largest))
 
 
 # --- kept for later -------------------------------------------------------------------------------
@@ -373,7 +304,7 @@ def _stored(case: Case, name: str, carry: Node, update: Node, readers: list[Node
         f"{carry.shape} ({si(carry.shape.bytes, 'B')}) is filled by one loop and read by another"
     )
     evidence += f" ({at})" if at and at != flow.line(update) else ""
-    return Claim(RESIDUALS, tuple(parts), evidence, source=flow.line(update), known=True)
+    return Claim("residuals", tuple(parts), evidence, source=flow.line(update), known=True)
 
 
 def scores(case: Case) -> Claims:
@@ -405,7 +336,7 @@ def scores(case: Case) -> Claims:
                 whole_rows = [row for row in rows if row is not None]
                 now = sum(row.seconds for row in whole_rows)
                 parts = [(row, row.seconds * max(1 - after / now, 0.0)) for row in whole_rows]
-            cause = ATTENTION if fused else SCORES
+            cause = "attention" if fused else "scores"
             known = not half or after is not None
             yield Claim(cause, tuple(parts), evidence, source=flow.line(node), known=known)
 
@@ -547,4 +478,4 @@ def large_between(case: Case) -> Claims:
                 # what one kernel makes by element, its one reader can make in its place
                 spared = len(readers) == 1 and not row.kernel.flops.matrix
                 line = flow.line(node)
-                yield Claim(LARGE, tuple(parts), evidence, source=line, known=spared)
+                yield Claim("large-between", tuple(parts), evidence, source=line, known=spared)

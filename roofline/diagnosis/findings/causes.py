@@ -12,17 +12,7 @@ from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import BETWEEN, KERNEL, LOOP, TimedRow
-from roofline.xla.causes import AGAIN as AGAIN
 from roofline.xla.causes import CAUSES as CAUSES
-from roofline.xla.causes import KEPT as KEPT
-from roofline.xla.causes import MOVED as MOVED
-from roofline.xla.causes import REPEATED as REPEATED
-from roofline.xla.causes import SERIAL as SERIAL
-from roofline.xla.causes import SMALL as SMALL
-from roofline.xla.causes import UNUSED as UNUSED
-from roofline.xla.causes import WIDE as WIDE
-from roofline.xla.causes import ZEROS as ZEROS
-from roofline.xla.causes import Cause as Cause
 from roofline.xla.causes import Finding as Finding
 from roofline.xla.expected import expected_of
 from roofline.xla.flops import is_product
@@ -42,7 +32,7 @@ class Claim:
     the finding, and `sure` the share of the seconds that any such remedy gains.
     """
 
-    cause: Cause
+    cause: str
     parts: tuple[tuple[TimedRow, float], ...]
     evidence: str
     more: float = 0.0
@@ -207,6 +197,6 @@ class Case:
         return self.saved(row, like)
 
 
-def whole(cause: Cause, row: TimedRow, evidence: str, source: str = "") -> Claim:
+def whole(cause: str, row: TimedRow, evidence: str, source: str = "") -> Claim:
     """Return a claim on all of a kernel's time."""
     return Claim(cause, ((row, row.seconds),), evidence, source=source)

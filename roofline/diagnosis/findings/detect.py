@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from roofline.diagnosis.findings.causes import (
     FLOOR,
     OVERSTATED,
     Case,
-    Cause,
     Claim,
     Claims,
     Finding,
@@ -79,99 +77,12 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     idle.host,
 )
 
-_last = functools.partial(Cause, named=False)
-
-# Fallbacks, if no cause explains the longest kernel
-BELOW_ROOF = _last(
-    "below-roof",
-    "a kernel stays below its roof",
-    "time it alone with these shapes, then change one thing: its layout, its type, its sizes, "
-    "or another way to write it (a library's kernel, Pallas)",
-)
-NEAR = {
-    "hbm": _last(
-        "memory-bound",
-        "a kernel is near its roof, bound by memory",
-        "move fewer bytes: fuse it with its neighbours, store a narrower type, or do more with "
-        "each byte (a larger batch)",
-    ),
-    "matrix": _last(
-        "compute-bound",
-        "a kernel is near its roof, bound by its arithmetic",
-        "ask for fewer FLOPs, or a narrower type where this chip is faster in it",
-    ),
-    "vector": _last(
-        "vector-bound",
-        "a kernel is near its roof, bound by elementwise work",
-        "do less per element (fewer exponentials and divisions), or write sums of products as "
-        "matmuls",
-    ),
-}
-USUAL = _last(
-    "usual",
-    "a kernel takes what such kernels take",
-    "it is normal for its kind and size, though far from its roof: give it more to do in one "
-    "launch, or ask for less",
-)
-_BOUNDS = {"hbm": "memory", "matrix": "its arithmetic", "vector": "elementwise work"}
-MODELLED = {
-    limit: _last(
-        f"least-{near.key}",
-        f"a kernel bound by {_BOUNDS[limit]}, as far as its program tells",
-        near.advice,
-    )
-    for limit, near in NEAR.items()
-}
-"""Where nothing ran: no kernel is near its roof, since the time is the roof's."""
-
-DEPENDS = _last(
-    "depends",
-    "a kernel is near its roof, and what bounds it depends",
-    "time it on the chip: a note says what the program alone can't tell, the blocks that data "
-    "choose or a peak that nobody publishes",
-)
-CYCLES = _last(
-    "slow-by-cycles",
-    "the compiler expects a kernel to take longer than its roof",
-    "look at what it does besides moving bytes and multiplying: changes of layout, small or odd "
-    "sizes, work without a fast unit; change one of them, and compile again",
-)
-LAUNCH_BOUND = _last(
-    "launch-bound",
-    "a kernel does less than a launch takes",
-    "do more in each launch: fuse it, batch it, or unroll the loop around it",
-)
-OTHERS = _last(
-    "many-kernels",
-    "many kernels lose a little each",
-    "look at the table: the same line in many rows is one change",
-)
-IDLE = _last(
-    "idle",
-    "the device idles between kernels or calls",
-    "time it again on a quiet machine: if this time stays, it is the cost of starting kernels or "
-    "iterations, and fewer of them help",
-)
-UNUSED = _last(
-    "donation-unused",
-    "a donated argument isn't reused",
-    "donate what a result replaces in shape and type; an array that is only read needs no donation",
-)
-NO_ROOF = _last(
-    "no-roof",
-    "nobody knows what is normal for a kernel",
-    "give ceilings= for this device, or a trace that carries its compiled program; where data "
-    "decide how much a kernel does, time it with data like yours",
-)
-LOOP_OF_UNKNOWN = _last(
-    "unknown-loop",
-    "a loop runs an unknown number of times",
-    "state it with turns={name: number}, or use a loop of a known length",
-)
-
-
-_NORMAL = {cause.key: 1 for cause in (*NEAR.values(), *MODELLED.values(), USUAL, LAUNCH_BOUND)}
-_NORMAL[OTHERS.key] = 2
+# Fallbacks, if no cause explains the longest kernel: of one that ran, and of one that didn't, where
+# no kernel is near its roof, since the time is the roof's
+NEAR = {"hbm": "memory-bound", "matrix": "compute-bound", "vector": "vector-bound"}
+MODELLED = {limit: f"least-{near}" for limit, near in NEAR.items()}
+_NORMAL = dict.fromkeys((*NEAR.values(), *MODELLED.values(), "usual", "launch-bound"), 1)
+_NORMAL["many-kernels"] = 2
 
 
 def findings(case: Case) -> tuple[Finding, ...]:
@@ -189,13 +100,13 @@ def findings(case: Case) -> tuple[Finding, ...]:
             taken = _taken(case, claim, left)
             if taken.seconds > 0:
                 line = _line(claim)
-                key = "" if claim.cause.kind and line else claim.cause.key, line
+                key = "" if CAUSES[claim.cause].kind and line else claim.cause, line
                 by_line.setdefault(key, []).append(taken)
     claimed = [_finding(case, line, claims) for (_, line), claims in by_line.items()]
     kept = [finding for finding in claimed if finding.seconds >= LEAST_SHARE * case.wall]
     first: list[Finding] = []
     if not case.measured:  # what waits for the host takes a time that nothing here states
-        waits = idle.HANDED.key
+        waits = "callback"
         first = [replace(finding, share=0.0) for finding in claimed if finding.cause == waits]
         first += _uncounted(case)
         kept = [finding for finding in kept if finding.cause != waits]
@@ -204,7 +115,7 @@ def findings(case: Case) -> tuple[Finding, ...]:
     else:
         kept += _kernels_left(case, left, bool(kept))
     kept += _idle_left(case, sum(taken.more for claims in by_line.values() for taken in claims))
-    unused = [Finding(UNUSED.key, 0.0, (), text) for text in case.unused]
+    unused = [Finding("donation-unused", 0.0, (), text) for text in case.unused]
     # What many kernels lose together is no one change, and what takes a normal time no loss: both
     # come after whatever is
     kept.sort(key=lambda finding: (_NORMAL.get(finding.cause, 0), -finding.seconds))
@@ -219,14 +130,14 @@ def _uncounted(case: Case) -> list[Finding]:
         called = ", ".join(dict.fromkeys(row.kernel.loop for row in loops))
         evidence = f"{called}: its kernels are counted once, and may take any time"
         kernels = tuple(row.name for row in loops)
-        found.append(Finding(LOOP_OF_UNKNOWN.key, 0.0, kernels, evidence))
+        found.append(Finding("unknown-loop", 0.0, kernels, evidence))
     for claim in small.single_elements(case):
         names = tuple(row.name for row, _ in claim.parts)
-        found.append(Finding(claim.cause.key, 0.0, names, claim.evidence, claim.source))
+        found.append(Finding(claim.cause, 0.0, names, claim.evidence, claim.source))
     for cause, rows, reason in (
-        (NO_ROOF, [row for row in case.rows if row.kernel.at_least], "so it may take any time"),
+        ("no-roof", [row for row in case.rows if row.kernel.at_least], "so it may take any time"),
         (
-            idle.MOVED,
+            "transfer",
             [row for row in case.rows if row.kernel.host_bytes and row.kernel.overlaps],
             "so nobody knows whether kernels hide it",
         ),
@@ -236,7 +147,7 @@ def _uncounted(case: Case) -> list[Finding]:
             why = first.kernel.at_least or f"{moved} cross the link to the host, of unknown rate"
             names = tuple(row.name for row in rows)
             evidence = f"{first.title}: {why}, {reason}"
-            found.append(Finding(cause.key, 0.0, names, evidence, first.source))
+            found.append(Finding(cause, 0.0, names, evidence, first.source))
     return found
 
 
@@ -249,7 +160,7 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
     longest = [row for row in groups[:1] if not named or row.seconds >= _WORTH * case.wall]
     found = []
     if not case.measured:  # all that they lose is the floor of their launches
-        short = [row for row in groups if _bound(case, row)[0] is LAUNCH_BOUND]
+        short = [row for row in groups if _bound(case, row)[0] == "launch-bound"]
         longest, losing = ([row for row in some if row not in short] for some in (longest, losing))
         little = sum(map(_lost, short))
         if short and little > _BAR * case.wall:
@@ -258,7 +169,7 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
             evidence += f", and {len(short) - 1} more like it" if len(short) > 1 else ""
             names = tuple(row.name for row in short)
             share = min(sum(row.seconds for row in short) / case.wall, 1.0)
-            found.append(Finding(LAUNCH_BOUND.key, little, names, evidence, short[0].source, share))
+            found.append(Finding("launch-bound", little, names, evidence, short[0].source, share))
     for row in [*longest, *(row for row in losing if row not in longest)]:
         cause, reaches = _bound(case, row)
         share = row.seconds / case.wall
@@ -266,15 +177,13 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
         evidence = f"{row.title} takes {share:.0%} of the call{slowed}{reaches}"
         family = [alike.name for alike in rows if family_of(alike) == family_of(row)]
         names = tuple(dict.fromkeys(family))
-        found.append(
-            Finding(cause.key, _lost(row), names, evidence, row.source, share=min(share, 1.0))
-        )
+        found.append(Finding(cause, _lost(row), names, evidence, row.source, share=min(share, 1.0)))
     others = [row for row in groups if row not in losing and case.measured]
     little = sum(map(_lost, others))
     if little > _BAR * case.wall and len(others) > 1:
         share, names = little / case.wall, tuple(row.name for row in others)
         evidence = f"{len(others)} kernels together lose {share:.0%} of the call, none much of it"
-        found.append(Finding(OTHERS.key, little, names, evidence, share=min(share, 1.0)))
+        found.append(Finding("many-kernels", little, names, evidence, share=min(share, 1.0)))
     return found
 
 
@@ -291,19 +200,19 @@ def _idle_left(case: Case, claimed: float) -> list[Finding]:
         if seconds > _BAR * case.wall:
             share = min(seconds / case.wall, 1.0)
             evidence = f"no kernel runs for {share:.0%} of the call, between {sort}"
-            found.append(Finding(IDLE.key, seconds, (), evidence, share=share))
+            found.append(Finding("idle", seconds, (), evidence, share=share))
     return found
 
 
-def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
+def _bound(case: Case, row: TimedRow) -> tuple[str, str]:
     """Return the last cause that fits a kernel, and how near it is to its roof."""
     if row.reachable is None:
-        return NO_ROOF, ""
+        return "no-roof", ""
     units = _UNITS | ({"matrix": _OWN, "vector": _OWN} if case.platform == "cpu" else {})
     unit = " or ".join(units.get(limit, limit) for limit in row.limit.split(" or "))
     part = row.reachable / row.seconds if row.seconds else 1.0
     unsure = " or " in row.limit or (row.flops is None and not case.measured)
-    near = DEPENDS if unsure else NEAR.get(row.limit, NEAR["hbm"])
+    near = "depends" if unsure else NEAR.get(row.limit, NEAR["hbm"])
     if case.measured:
         cached = ": a cache holds what it reads" if row.limit == "hbm" else ""
         reaches = f" and reaches {part:.0%} of its roof{cached if part > 1.02 else ''}"
@@ -315,25 +224,25 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
         if part >= CLOSE:
             return near, reaches
         if found is None or found.expected is None:
-            return NO_ROOF, f"{reaches}, but no kernels like it were measured"
+            return "no-roof", f"{reaches}, but no kernels like it were measured"
         if found.step == INSIDE:
             ends = f"{si(found.low, 's')} to {si(found.high, 's')}"
-            return USUAL, f"{reaches}; such kernels take {ends} ({found.source})"
+            return "usual", f"{reaches}; such kernels take {ends} ({found.source})"
         normal = f"{found.seconds / found.expected:.1f} times what is normal ({found.source})"
-        return BELOW_ROOF, f"{reaches}, bound by {unit}: {normal}"
+        return "below-roof", f"{reaches}, bound by {unit}: {normal}"
     ticks = clock_of(case.ceilings.chip)
     cycles = (row.kernel.cycles or 0) * row.launches / ticks[0] if ticks else 0.0
     slow = cycles >= 0.99 * row.seconds
     times = f"{1 / part:.1f} times its roof" if part else "and moves nothing across HBM"
     if slow and part * OVERSTATED < 1:
-        return CYCLES, f" by the compiler's cycles, {times}"
+        return "slow-by-cycles", f" by the compiler's cycles, {times}"
     each = row.seconds / max(row.launches, 1)
     if part < 0.5 and not slow and case.platform == "gpu" and each > FLOOR["gpu"]:
-        return USUAL, f" by measured kernels like it, {times}"
+        return "usual", f" by measured kernels like it, {times}"
     if part < 0.5 and not slow:
         launch = si(row.seconds / max(row.launches, 1), "s")
-        return LAUNCH_BOUND, f", by {launch} for each of {row.launches:,.0f} launches"
-    near = near if near is DEPENDS else MODELLED.get(row.limit, MODELLED["hbm"])
+        return "launch-bound", f", by {launch} for each of {row.launches:,.0f} launches"
+    near = near if near == "depends" else MODELLED.get(row.limit, MODELLED["hbm"])
     by = f"compiler's cycles, {times}" if slow and part < 0.95 else "roofline"
     return near, f" by the {by}, bound by {unit}"
 
@@ -399,10 +308,10 @@ def _finding(case: Case, line: str, claims: list[Taken]) -> Finding:
     """
     sums: dict[str, float] = {}
     for taken in claims:
-        key = taken.claim.cause.key
+        key = taken.claim.cause
         sums[key] = sums.get(key, 0.0) + taken.seconds
     cause = CAUSES[max(sums, key=lambda key: sums[key])]
-    own = [taken for taken in claims if taken.claim.cause is cause]
+    own = [taken for taken in claims if taken.claim.cause == cause.key]
     dearest = max(own, key=lambda taken: taken.seconds).claim
     sure = [taken for taken in claims if taken.claim.known]
     known = bool(sure) and 2 * sum(t.seconds for t in sure) >= sum(t.seconds for t in claims)

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roofline.diagnosis.findings.causes import Case, Cause, Claim, Claims, whole
+from roofline.diagnosis.findings.causes import Case, Claim, Claims, whole
 from roofline.diagnosis.rows import GAP, HOST, KERNEL, WAIT, TimedRow
 from roofline.diagnosis.trace import WAITS_FOR
 from roofline_helpers.common.show import si
-
-SKEW = Cause(
-    "skew",
-    "devices wait for the slowest of them",
-    "give every device as much work: equal shards, tokens per expert, trip counts; if the slowest "
-    "runs the same kernels, look at that device: its clock, its temperature, other work on it",
-)
 
 
 def skew(case: Case) -> Claims:
@@ -25,7 +18,7 @@ def skew(case: Case) -> Claims:
             reason, source = _late(case.by_device.get(number, ()), case.rows)
             many = "" if row.launches < 1.5 else f" at {row.launches:,.0f} exchanges, in all"
             evidence = f"device {number} arrives last{many} by {si(row.seconds, 's')}"
-            yield whole(SKEW, row, f"{evidence}: {reason}", source)
+            yield whole("skew", row, f"{evidence}: {reason}", source)
     waited = sum(row.seconds for row in case.rows if row.kind == WAIT)
     if waited < _LEAST * case.wall and len(case.by_device) > 1:
         yield from _uneven(case)
@@ -46,7 +39,7 @@ def _uneven(case: Case) -> Claims:
         rows = case.by_device
         reason, source = _late(rows[slowest], rows[fastest], f"on device {fastest}")
         evidence = f"device {slowest} is busy longest, {si(more, 's')} more than the mean"
-        yield Claim(SKEW, (), f"{evidence}: {reason}", more=more, source=source)
+        yield Claim("skew", (), f"{evidence}: {reason}", more=more, source=source)
 
 
 def _total(rows: Sequence[TimedRow], *kinds: str) -> float:

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from roofline.diagnosis.findings.causes import Case, Cause, Claim, Claims, whole
+from roofline.diagnosis.findings.causes import Case, Claim, Claims, whole
 from roofline.diagnosis.rows import HOST, TRANSFER, TimedRow
 from roofline.xla.traffic import host_transfer
 from roofline_helpers.common.show import si
 
 _IDLE = 0.05
 """Share of the call below which idle time is not attributed to the host."""
-
-WAITS = Cause(
-    "host",
-    "the device waits for the host",
-    "put the whole step into one jit, queue several steps before reading a result",
-)
-DISPATCH = Cause(
-    "dispatch",
-    "the device idles while the host starts and ends a call",
-    "do more in one call (several steps in a jax.lax.scan), and queue several calls before "
-    "reading a result",
-)
 
 
 def host(case: Case) -> Claims:
@@ -36,28 +24,14 @@ def host(case: Case) -> Claims:
     starts = [row.launches / row.kernel.launches for row in case.kernels]
     once = len({row.program for row in case.kernels}) == 1 and max(starts) < 1.5
     evidence = "no kernel runs: " + ", ".join(parts)
-    yield Claim(DISPATCH if once else WAITS, (), evidence, more=seconds)
-
-
-MOVED = Cause(
-    "transfer",
-    "data moves between host and device at every call",
-    "keep it on the device: put it there once, and read results back seldom",
-)
-
-
-HANDED = Cause(
-    "callback",
-    "the program waits for the host in its middle",
-    "compute it in JAX, on the device; print and save what the call returns, after it or seldom",
-)
+    yield Claim("dispatch" if once else "host", (), evidence, more=seconds)
 
 
 def transfers(case: Case) -> Claims:
     """Yield copies between host and device, and what the program hands to the host's Python."""
     for row in case.rows:
         if row.kind == TRANSFER:
-            yield whole(MOVED, row, f"{row.launches:,.0f} × {row.name} {row.details}".strip())
+            yield whole("transfer", row, f"{row.launches:,.0f} × {row.name} {row.details}".strip())
     by_line: dict[str, list[tuple[TimedRow, tuple[int, int]]]] = {}
     for row in case.kernels:
         sides = host_transfer(case.program(row).sites[row.name])
@@ -67,14 +41,9 @@ def transfers(case: Case) -> Claims:
         to, back = (si(sum(s[n] * row.launches for row, s in found), "B") for n in (0, 1))
         evidence = f"{found[0][0].title}: {to} to it, {back} back"
         evidence += "" if case.measured else ", over a link whose rate isn't known, so without time"
-        yield Claim(HANDED, tuple((row, row.seconds) for row, _ in found), evidence, source=line)
-
-
-COMPILING = Cause(
-    "compiling",
-    "a program is compiled again at every call",
-    "keep shapes, types and static arguments the same, and make the jitted function once",
-)
+        yield Claim(
+            "callback", tuple((row, row.seconds) for row, _ in found), evidence, source=line
+        )
 
 
 def compiling(case: Case) -> Claims:
@@ -82,4 +51,4 @@ def compiling(case: Case) -> Claims:
     if case.compiling:
         evidence = f"{case.compiling * 1e3:,.1f} ms of each call are the compiler's"
         evidence = ": ".join([evidence, "; ".join(case.anew)][: 1 + bool(case.anew)])
-        yield Claim(COMPILING, (), evidence, more=case.compiling)
+        yield Claim("compiling", (), evidence, more=case.compiling)

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import replace
 
-from roofline.diagnosis.findings.causes import FLOOR, OVERSTATED, Case, Cause, Claim, Claims
+from roofline.diagnosis.findings.causes import FLOOR, OVERSTATED, Case, Claim, Claims
 from roofline.diagnosis.flow import Flow
 from roofline.diagnosis.rows import KERNEL, TimedRow
 from roofline.xla.flops import PALLAS
@@ -15,12 +15,6 @@ from roofline.xla.hlo import ARITHMETIC, TRANSCENDENTAL
 from roofline_helpers.common.show import si
 
 # --- sizes ----------------------------------------------------------------------------------------
-
-PADDED = Cause(
-    "padded",
-    "a matmul's arrays take more memory than they hold, padded to tiles",
-    "choose sizes that are multiples of the tile, or batch small matmuls into larger ones",
-)
 
 
 def padded_products(case: Case) -> Claims:
@@ -34,15 +28,7 @@ def padded_products(case: Case) -> Claims:
         shapes = [s for part in case.program(row).instructions(row.name) for s in part.operands]
         widest = max(shapes, key=lambda s: s.padded_bytes - s.bytes)
         times = widest.padded_bytes / max(widest.bytes, 1)
-        yield Claim(PADDED, ((row, seconds),), f"{widest} takes {times:.1f} times its bytes")
-
-
-BLOCKS = Cause(
-    "small-blocks",
-    "a Pallas kernel reads its operands from memory again and again",
-    "choose larger blocks, so that each operand is read for fewer of them (block_q and block_kv "
-    "of an attention kernel, the index maps' grid of your own)",
-)
+        yield Claim("padded", ((row, seconds),), f"{widest} takes {times:.1f} times its bytes")
 
 
 def small_blocks(case: Case) -> Claims:
@@ -58,14 +44,9 @@ def small_blocks(case: Case) -> Claims:
                 f"it moves {row.kernel.bytes / 1e6:,.1f} MB a launch, and its operands and results "
                 f"hold {held / 1e6:,.1f}"
             )
-            yield Claim(BLOCKS, ((row, saved),), evidence)
+            yield Claim("small-blocks", ((row, saved),), evidence)
 
 
-TAIL = Cause(
-    "tail",
-    "the last wave of a kernel leaves most of the GPU idle",
-    "choose a block size, a batch or a split that fills whole waves",
-)
 _DETAIL = re.compile(r"(\w+):([\d.,]+)")
 
 
@@ -88,16 +69,11 @@ def tails(case: Case) -> Claims:
         long = row.busy / row.launches > FLOOR["gpu"] and lost > 0.1 * row.seconds
         if long and 1 < full <= 8:
             evidence = f"{blocks} blocks are {waves:.2f} waves on {case.processors} multiprocessors"
-            yield Claim(TAIL, ((row, lost),), evidence)
+            yield Claim("tail", ((row, lost),), evidence)
 
 
 # --- units ----------------------------------------------------------------------------------------
 
-VECTOR = Cause(
-    "vector-product",
-    "a matmul is computed on the vector unit",
-    "write it as a dot or einsum instead of multiplying and summing",
-)
 _PASSED = frozenset({"convert", "bitcast", "copy", "reshape"})
 
 
@@ -126,7 +102,9 @@ def vector_products(case: Case) -> Claims:
             if saved > 0.5 * row.seconds:
                 parts = [(row, saved), *_makers(case, row, made)]
                 evidence = f"{product.size:,} products of two repeated arrays are summed one by one"
-                yield Claim(VECTOR, tuple(parts), evidence, source=row.source or flow.line(node))
+                yield Claim(
+                    "vector-product", tuple(parts), evidence, source=row.source or flow.line(node)
+                )
 
 
 def _makers(case: Case, row: TimedRow, made: list[Node]) -> list[tuple[TimedRow, float]]:
@@ -148,13 +126,6 @@ def _summed(flow: Flow, node: Node) -> Node | None:
     return product if apart and first & second & summed and 2 * max(sizes) <= product.size else None
 
 
-TRANSCENDENTALS = Cause(
-    "transcendentals",
-    "exponentials and their like take longer than the bytes",
-    "compute fewer of them: keep what is used again, take exp2 or a rational form that is exact "
-    "enough, drop a pair that cancels (log of exp); or compute them in a narrower type, if the "
-    "chip is faster in it",
-)
 _STEPS = 20
 """FLOPs that one takes at least on a unit that has no instruction for it: a short polynomial."""
 _PLAIN = ARITHMETIC | TRANSCENDENTAL | {"broadcast", "convert", "iota", "reshape"}
@@ -180,16 +151,11 @@ def transcendentals(case: Case) -> Claims:
                 f"{si(number, '').strip()} of them in {si(row.seconds, 's')}, where its bytes "
             )
             evidence += f"and other work take {si(roof, 's')}"
-            yield Claim(TRANSCENDENTALS, ((row, row.lost),), evidence)
+            yield Claim("transcendentals", ((row, row.lost),), evidence)
 
 
 # --- schedule -------------------------------------------------------------------------------------
 
-UNFUSED = Cause(
-    "unfused",
-    "a chain of elementwise operations is more than one kernel",
-    "put it into one jit, without optimization_barrier and without returning what is between",
-)
 _POINTWISE = ARITHMETIC | TRANSCENDENTAL | {"convert", "broadcast", "iota", "reshape", "copy"}
 
 
@@ -211,7 +177,7 @@ def chains(case: Case) -> Claims:
         barrier = "opt-barrier" in case.program(row).opcodes
         remedy = "" if barrier else _together(case, row)
         source = found[-1].source or row.source
-        yield Claim(UNFUSED, tuple(parts), evidence, source=source, remedy=remedy, known=True)
+        yield Claim("unfused", tuple(parts), evidence, source=source, remedy=remedy, known=True)
 
 
 def _together(case: Case, row: TimedRow) -> str:

@@ -6,12 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from roofline.diagnosis.findings.again import RESIDUALS, stacks
+from roofline.diagnosis.findings.again import stacks
 from roofline.diagnosis.findings.causes import (
-    MOVED,
-    REPEATED,
     Case,
-    Cause,
     Claim,
     Claims,
 )
@@ -31,81 +28,10 @@ _CACHE = 2**25
 """Bytes that a CPU's caches hold: a copy of less stays in cache and costs almost nothing."""
 
 
-LAYOUT = Cause(
-    "layout-copy",
-    "an array is copied into another layout",
-    "store it in the order in which the matmul reads it, or write the matmul for the order "
-    "that is there (einsum names the axes)",
-    kind=MOVED,
-)
-REORDERED = Cause(
-    "reordered",
-    "an array is read in another order than it lies in memory",
-    "keep it in the order in which it is read, or work along the axes that lie together",
-    kind=MOVED,
-)
-SCAN = Cause(
-    "scan-copy",
-    "a loop copies a slice of its stacked inputs or outputs in every iteration",
-    "write the iterations as a Python loop; keep what changes in the carry, updated in place, and "
-    "not among the stacked inputs and outputs",
-    kind=MOVED,
-    within=2.1,  # six pairs of programs on an H200 gained 0.8 to 2 times what it takes
-)
-CARRY_COPY = Cause(
-    "carry-copy",
-    "a loop copies what it carries in every iteration",
-    "let nothing need the old value once the new one is there: read before you write, write in "
-    "place (.at[i].set, lax.dynamic_update_slice), and keep each array at its place in the carry",
-    kind=MOVED,
-)
-DONATE = Cause(
-    "not-donated",
-    "an argument is copied before it is updated",
-    "donate it: jax.jit(f, donate_argnums=…), and use the result in its place",
-    kind=MOVED,
-)
-REWRITTEN = Cause(
-    "rewritten",
-    "an array is written anew to change a part of it",
-    "write only the part that changes: .at[places].set or .add, lax.dynamic_update_slice, and "
-    "donate the array",
-    kind=MOVED,
-)
-RELAID = Cause(
-    "relaid-weights",
-    "stacked weights are laid out anew before the loop that slices them",
-    "unroll the loop: jax.lax.scan(…, unroll=True), or write it as a Python loop",
-    kind=MOVED,
-)
-GROWING = Cause(
-    "growing",
-    "an array is copied again at each of many lengths",
-    "reserve all of it once and write in place (lax.dynamic_update_slice in the carry of a loop), "
-    "or replace the slices of growing length by one operation with a mask or a cumulative sum",
-    kind=MOVED,
-)
-JOINED = Cause(
-    "joined",
-    "an array is put together from copies of others",
-    "write each part where it belongs (lax.dynamic_update_slice into one donated array), or let "
-    "what reads it take the parts",
-    kind=MOVED,
-)
-REPEAT = Cause(
-    "repeated",
-    "an array is written to memory several times over",
-    "don't repeat it: give the other side an axis of groups (queries as [kv head, group, width]) "
-    "and let einsum share it; jax.nn.dot_product_attention takes fewer heads of K and V as they "
-    "are",
-    kind=REPEATED,
-)
-
 _SAME = frozenset(
     "copy transpose reshape bitcast convert copy-start reverse slice dynamic-slice "
     "reduce-precision bitcast-convert".split()
 )
-_JOINING = frozenset({"concatenate", "pad", "maximum", "or"})
 
 
 def moved_share(flow: Flow, node: Node, kernel: str) -> float:
@@ -212,7 +138,7 @@ def _cause_of(
     largest: Node,
     opcodes: set[str],
     in_place: bool,
-) -> tuple[Cause, str] | None:
+) -> tuple[str, str] | None:
     """Return why a kernel moves an array, and how that shows; None if that is its job."""
     flow, shape = program.flow, largest.shape.leaves[0]
     turns = f"{row.launches:,.0f} copies of {shape}, {si(shape.bytes, 'B')} each"
@@ -230,20 +156,23 @@ def _cause_of(
             return None  # a library's own order
         near = _beside_a_product(case, flow, row, largest)
         return (
-            LAYOUT if near else REORDERED
+            "layout-copy" if near else "reordered"
         ), f"{shape} is read in one order and written in another"
     if looped:
-        return (CARRY_COPY, turns) if opcodes <= _SAME | {"constant"} else (REWRITTEN, turns)
+        return ("carry-copy", turns) if opcodes <= _SAME | {"constant"} else ("rewritten", turns)
     partly = opcodes & {"dynamic-update-slice", "select", "add", "subtract"} - {"pad"}
     if "concatenate" in opcodes or opcodes & {"pad"}:
-        return JOINED, f"{shape} ({si(shape.bytes, 'B')}) holds copies of {_named(sources)}"
+        return "joined", f"{shape} ({si(shape.bytes, 'B')}) holds copies of {_named(sources)}"
     argument = next((s for s in sources if _replaces(program, s)), None)
     if argument is not None and opcodes <= _SAME | {"constant", "dynamic-update-slice"}:
         what = "is copied, since it isn't donated"
         what = "is written anew to change a part of it" if partly else what
-        return DONATE, f"{_named([argument])} {what}"
+        return "not-donated", f"{_named([argument])} {what}"
     if partly:
-        return REWRITTEN, f"{shape} ({si(shape.bytes, 'B')}) is written anew to change a part of it"
+        return (
+            "rewritten",
+            f"{shape} ({si(shape.bytes, 'B')}) is written anew to change a part of it",
+        )
     return None
 
 
@@ -258,7 +187,7 @@ def relaid(case: Case) -> Claims:
         if source.op == "parameter" and _tiles(source.shape) != _tiles(made[0].shape):
             evidence = f"{_named([source])} is written in other tiles, as {made[0].shape}"
             line = row.source or flow.line(made[0])
-            yield Claim(RELAID, ((row, row.seconds),), evidence, source=line, known=True)
+            yield Claim("relaid-weights", ((row, row.seconds),), evidence, source=line, known=True)
 
 
 def _named(sources: Sequence[Node]) -> str:
@@ -335,15 +264,15 @@ _BODIES = ("closed_call", "eval_jaxpr")
 
 def _in_a_loop(
     case: Case, flow: Flow, row: TimedRow, nodes: list[Node], shape: Shape, in_place: bool
-) -> tuple[Cause, str] | None:
+) -> tuple[str, str] | None:
     """Return how a loop copies a slice of its inputs, or a result into its stack."""
     if case.platform == "cpu" and row.kernel.bytes < _CACHE:
         return None
     if any(_reorders(flow, node) for node in nodes):
-        return LAYOUT, f"{shape} is read in one order and written in another"
+        return "layout-copy", f"{shape} is read in one order and written in another"
     updates = [node for node in nodes if node.op == "dynamic-update-slice"]
     if not updates:
-        return SCAN, f"each of {row.launches:,.0f} iterations copies a slice ({shape})"
+        return "scan-copy", f"each of {row.launches:,.0f} iterations copies a slice ({shape})"
     # `jax.lax.scan` stacks its results outside of the call of its body. An update inside is the
     # author's own, of the carry, in place
     if in_place and any(name in node.op_name for node in updates for name in _BODIES):
@@ -352,10 +281,10 @@ def _in_a_loop(
         what = "a result into the stack of all iterations"
         kept = {node.ops[0].number for node in updates} & stacks(flow).keys()
         return (
-            RESIDUALS if kept else SCAN,
+            "residuals" if kept else "scan-copy",
             f"each of {row.launches:,.0f} iterations copies {what} ({shape})",
         )
-    return REWRITTEN, f"{shape} is written anew in each of {row.launches:,.0f} iterations"
+    return "rewritten", f"{shape} is written anew in each of {row.launches:,.0f} iterations"
 
 
 def filled_stacks(case: Case) -> Claims:
@@ -370,7 +299,7 @@ def filled_stacks(case: Case) -> Claims:
         evidence = f"{made[0].shape} is filled before the loop that overwrites all of it"
         line = row.source or flow.line(made[0])
         kept = {user.number for user in made[0].users} & stacks(flow).keys()
-        cause = RESIDUALS if kept else SCAN
+        cause = "residuals" if kept else "scan-copy"
         yield Claim(cause, ((row, row.seconds),), evidence, source=line, known=True)
 
 
@@ -409,7 +338,7 @@ def growing(case: Case) -> Claims:
         ordered = sorted((node for _, node in found), key=lambda node: node.size)
         parts = tuple((row, _moving(case, row, node)) for row, node in found)
         evidence = f"{opcode} of {len(sizes)} lengths, {ordered[0].shape} to {ordered[-1].shape}"
-        yield Claim(GROWING, parts, evidence, source=line, known=True)
+        yield Claim("growing", parts, evidence, source=line, known=True)
 
 
 def _moving(case: Case, row: TimedRow, node: Node) -> float:
@@ -441,7 +370,7 @@ def repeats(case: Case) -> Claims:
                 f"{node.shape} ({si(node.shape.bytes, 'B')}) holds everything {times:,.0f} times"
             )
             line = row.source or flow.line(node)
-            yield Claim(REPEAT, tuple(parts), evidence, source=line, known=True)
+            yield Claim("repeated", tuple(parts), evidence, source=line, known=True)
 
 
 def strided(case: Case) -> Claims:
@@ -459,7 +388,7 @@ def strided(case: Case) -> Claims:
         moved = math.fsum(node.shape.bytes for node in crossing)
         if moved >= 0.25 * row.kernel.bytes > 0:
             evidence = f"{row.title} reads {crossing[0].ops[0].shape} in another order than it lies"
-            yield Claim(REORDERED, ((row, row.lost),), evidence)
+            yield Claim("reordered", ((row, row.lost),), evidence)
 
 
 def _crosses(flow: Flow, node: Node) -> bool:

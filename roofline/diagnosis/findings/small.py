@@ -9,10 +9,7 @@ from dataclasses import replace
 from roofline import xla
 from roofline.diagnosis.findings.causes import (
     FLOOR,
-    SERIAL,
-    SMALL,
     Case,
-    Cause,
     Claim,
     Claims,
     whole,
@@ -25,53 +22,6 @@ from roofline_helpers.common.show import si
 
 _MANY = 20
 
-SHORT = Cause(
-    "short-kernels",
-    "many kernels are shorter than it takes to launch them",
-    "fuse or batch them, do more in each iteration of a loop (unroll=), or use one operation on "
-    "the whole array in its place",
-    kind=SMALL,
-)
-ALONE = Cause(
-    "turn-by-turn",
-    "a loop multiplies in each turn what no turn needs another for",
-    "multiply for all turns at once, before or after the loop: x @ w outside of the scan, or vmap "
-    "instead of lax.map",
-    kind=SMALL,
-)
-LINEAR = Cause(
-    "linear-recurrence",
-    "a loop adds up turn by turn what can be added in any order",
-    "jax.lax.associative_scan over pairs (scale, term): its steps are the logarithm of the turns",
-    kind=SMALL,
-)
-EXPOSED = Cause(
-    "communication",
-    "devices wait for an exchange that nothing hides",
-    "shard so that less travels, or so that the exchange overlaps computation",
-    kind=SMALL,
-)
-GATHER = Cause(
-    "gather",
-    "a gather or scatter moves single rows below the memory's rate",
-    "move longer rows, or sort the indices, so that neighbours lie together",
-    kind=SERIAL,
-)
-COLLISIONS = Cause(
-    "collisions",
-    "a scatter combines many values at the same places",
-    "combine them before: sort by place once, and say indices_are_sorted=True if they are; for few "
-    "places a one-hot matmul may be faster",
-    kind=SERIAL,
-)
-
-FACTORS = Cause(
-    "small-factorisations",
-    "a library works through many small matrices one after another",
-    "write it out for matrices of this size: closed forms, or a few steps of elimination on arrays "
-    "whose last axis is the batch",
-    kind=SERIAL,
-)
 
 # --- small, or waiting ----------------------------------------------------------------------------
 
@@ -91,7 +41,7 @@ def short_kernels(case: Case) -> Claims:
     for row in kernels:
         if row.inside >= _MANY and row.busy / row.inside < floor and row.lost > 0.5 * row.seconds:
             evidence = f"{row.inside:,.0f} kernels inside a loop take {row.busy * 1e6:,.0f} µs"
-            yield Claim(SHORT, ((row, row.lost),), evidence)
+            yield Claim("short-kernels", ((row, row.lost),), evidence)
     short = [row for row in kernels if row.busy / row.launches < floor]
     if sum(row.launches for row in short) < _MANY:
         return
@@ -106,7 +56,7 @@ def short_kernels(case: Case) -> Claims:
         evidence = f"{launches:,.0f} launches of less than {floor * 1e6:.0f} µs each"
         lines = [row.source for row in sorted(rows, key=lambda r: -r.launches) if row.source]
         yield Claim(
-            SHORT,
+            "short-kernels",
             parts,
             evidence,
             more=launches * case.gap,
@@ -173,7 +123,9 @@ def turn_by_turn(case: Case) -> Claims:
                         evidence = f"{node.op} {node.shape} in each of {turns:,} turns, "
                         evidence += "though none needs another's"
                         parts = ((row, _gained(case, flow, row)),)
-                        yield Claim(ALONE, parts, evidence, source=flow.line(node), known=True)
+                        yield Claim(
+                            "turn-by-turn", parts, evidence, source=flow.line(node), known=True
+                        )
 
 
 def _at_once(case: Case, flow: Flow, loop: Loop, rows: list[TimedRow]) -> Claims:
@@ -188,7 +140,7 @@ def _at_once(case: Case, flow: Flow, loop: Loop, rows: list[TimedRow]) -> Claims
     evidence += f" of {len(rows)} kernels, though none needs another's"
     more = sum(row.launches for row in rows) * case.gap
     if sum(saved for _, saved in parts) + more > 0.3 * sum(row.seconds for row in rows):
-        yield Claim(ALONE, tuple(parts), evidence, more=more, source=line, known=True)
+        yield Claim("turn-by-turn", tuple(parts), evidence, more=more, source=line, known=True)
 
 
 MOVES = VIEWS | {"dynamic-slice", "dynamic-update-slice", "copy", "constant", "slice", "parameter"}
@@ -230,7 +182,7 @@ def _by_halves(case: Case, flow: Flow, loop: Loop, rows: list[TimedRow], turns: 
         evidence = f"each of {turns:,} turns only scales what the last one made, and adds to it"
         more = sum(row.launches for row in rows) * case.gap
         line = next((row.source for row in rows if row.source), "")
-        yield Claim(LINEAR, parts, evidence, more=more, source=line, known=True)
+        yield Claim("linear-recurrence", parts, evidence, more=more, source=line, known=True)
 
 
 def _is_linear(flow: Flow, loop: Loop) -> bool:
@@ -324,7 +276,7 @@ def communication(case: Case) -> Claims:
         evidence = f"{', '.join(operations)} of {si(moved, 'B')}, by itself{often}"
         small = moved / max(row.launches, 1) <= 4096
         remedy = _apart(row) if small else ""
-        yield Claim(EXPOSED, ((row, row.seconds),), evidence, remedy=remedy)
+        yield Claim("communication", ((row, row.seconds),), evidence, remedy=remedy)
 
 
 def _apart(row: TimedRow) -> str:
@@ -364,7 +316,7 @@ def factorisations(case: Case) -> Claims:
         for row in case.kernels:
             nodes = program.flow.kernels.get(row.name, ()) if row.program == name else ()
             if row.source in lines and any(_OF_MATRICES.search(node.op_name) for node in nodes):
-                yield whole(FACTORS, row, lines[row.source], row.source)
+                yield whole("small-factorisations", row, lines[row.source], row.source)
 
 
 _OPAQUE = {"custom-call", "cholesky", "triangular-solve"}
@@ -386,7 +338,7 @@ def single_elements(case: Case) -> Claims:
             if each <= 1 and pieces.size >= _SINGLE:
                 evidence = f"{pieces.size:,} single elements, one after another: nothing says how "
                 evidence += "long it takes"
-                yield whole(GATHER, row, evidence, flow.line(node))
+                yield whole("gather", row, evidence, flow.line(node))
 
 
 def gathers(case: Case) -> Claims:
@@ -396,7 +348,7 @@ def gathers(case: Case) -> Claims:
         for node in flow.kernels.get(row.name, ()):
             if node.op == "sort" and node.op_name.rpartition("/")[2].startswith("scatter"):
                 yield whole(
-                    COLLISIONS, row, f"{row.title} brings equal places of a scatter together"
+                    "collisions", row, f"{row.title} brings equal places of a scatter together"
                 )
             if node.op not in ("gather", "scatter"):
                 continue
@@ -407,5 +359,5 @@ def gathers(case: Case) -> Claims:
             evidence = f"{node.op} of {piece.shape} in {node.ops[0].shape}"
             # more values than places: some of them certainly meet
             crowded = scatters and piece.size > node.ops[0].size
-            cause = COLLISIONS if crowded else GATHER
+            cause = "collisions" if crowded else "gather"
             yield Claim(cause, ((row, row.lost),), evidence, source=flow.line(node))

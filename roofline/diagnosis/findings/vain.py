@@ -9,10 +9,8 @@ from dataclasses import replace
 
 from roofline import xla
 from roofline.diagnosis.findings.causes import (
-    UNUSED,
-    ZEROS,
+    CAUSES,
     Case,
-    Cause,
     Claim,
     Claims,
 )
@@ -26,60 +24,6 @@ from roofline.xla.minimum import is_real, only_for
 
 MOST = 0.75
 """Share of a kernel's work that is needed from which on it isn't looked into."""
-
-READ_IN_PART = Cause(
-    "read-in-part",
-    "values are computed that nobody reads",
-    "compute only what is read: move the slice, the index or the mask before the computation",
-    kind=UNUSED,
-)
-DENSE = Cause(
-    "done-densely",
-    "a product is computed for all groups, and a mask keeps the entries of one",
-    "compute only these: einsum or vmap over the shared axis, feature_group_count of a "
-    "convolution, or jax.lax.ragged_dot over rows sorted by group",
-    kind=UNUSED,
-)
-SORT = Cause(
-    "sort",
-    "a whole array is sorted for a part of it",
-    "jax.lax.top_k (of the negated array for the smallest), or jax.lax.approx_max_k; of random "
-    "places, jax.random.choice or randint",
-    kind=UNUSED,
-)
-SLICED_SUM = Cause(
-    "all-reduce-sliced",
-    "an all-reduce sums for every device what each then slices",
-    "sum it with a reduce-scatter, half the bytes: jax.lax.psum_scatter, or give the result "
-    "(the gradient) the sharding of what it updates",
-    kind=UNUSED,
-)
-BRANCHES = Cause(
-    "both-branches",
-    "both sides of a choice are computed, and one is used",
-    "choose before computing: lax.cond outside of vmap, lax.map over the examples, or each branch "
-    "only for the examples that take it (sort them by their choice first)",
-    kind=UNUSED,
-)
-ONE_HOT = Cause(
-    "one-hot",
-    "a matmul with a one-hot matrix looks rows up in a table",
-    "index the table: table[indices]",
-    kind=ZEROS,
-)
-RAGGED = Cause(
-    "ragged",
-    "every row is multiplied for all groups, and is zero in all but its own",
-    "sort the rows by group and pad each group to one size, to multiply in a batch, or call a "
-    "grouped kernel",
-    kind=ZEROS,
-)
-WITH_ZEROS = Cause(
-    "zeros",
-    "work on zeros that are known before the program runs",
-    "leave the zeros out: index, slice, or batch over the blocks that aren't zero",
-    kind=ZEROS,
-)
 
 
 def less(row: xla.Row, kept: Kept) -> xla.Row:
@@ -149,16 +93,16 @@ def _unread(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | No
     line, share = flow.line(main), counted(need.share)
     by = f", by a {limit.op} ({at})" if limit is not None and at != line else ""
     evidence = f"of {main.op} {main.shape} {share} is read{by}"
-    cause, known, remedy = READ_IN_PART, True, ""
+    cause, known, remedy = "read-in-part", True, ""
     if main.op == "sort" and main.op_name.endswith("top_k"):
         return None  # how XLA makes it of short rows
     if main.op == "sort":
-        cause, known, seconds = SORT, _by_rows(main, need.axes), row.seconds
+        cause, known, seconds = "sort", _by_rows(main, need.axes), row.seconds
         evidence = f"{main.shape.leaves[0]} is sorted, and {share} is read{by}"
     elif main.op in _TOGETHER:
         known = not need.axes & set(range(len(main.dims))[-_TOGETHER[main.op] :])
     elif main.op in PRODUCTS and any(len(axes) > 1 for axes in need.along):
-        cause = DENSE
+        cause = "done-densely"
         evidence = f"{main.shape} is computed, and {share} of it is used{by}"
     elif limit is not None:
         remedy = _sooner(need.axes, main, limit)
@@ -194,7 +138,7 @@ def _exchanged(flow: Flow, row: TimedRow, exchange: CollectiveOp, sums: list[Nod
     if sliced:
         share = sum(p.shape.bytes for p in sliced) / sum(p.shape.bytes for p in parts)
         evidence = f"of {sliced[0].shape} on {devices} devices each reads its own part"
-        yield Claim(SLICED_SUM, ((row, 0.5 * share * row.seconds),), evidence, known=True)
+        yield Claim("all-reduce-sliced", ((row, 0.5 * share * row.seconds),), evidence, known=True)
 
 
 def branches(case: Case) -> Claims:
@@ -217,7 +161,7 @@ def branches(case: Case) -> Claims:
                 f"{node.shape} is one of two values, chosen after both were computed for all "
                 "examples; what the dearer one takes is in vain for each that takes the other"
             )
-            yield Claim(BRANCHES, parts, evidence, source=flow.line(node))
+            yield Claim("both-branches", parts, evidence, source=flow.line(node))
 
 
 def _chosen_by_vmap(flow: Flow, node: Node) -> bool:
@@ -262,7 +206,7 @@ def _on_zeros(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim:
             f"{1 - useful.share:.1%} of {main.op} {main.shape} is zero, by {origin.op}{apart}"
         )
         remedy = _TANGENTS if _is_identity(flow, origin) else ""
-        return Claim(WITH_ZEROS, ((row, seconds),), evidence, source=at, remedy=remedy, known=True)
+        return Claim("zeros", ((row, seconds),), evidence, source=at, remedy=remedy, known=True)
     summed = math.prod(space.dims[space.result :])
     rows = max(math.prod(sparse.dims) // max(summed, 1), 1)
     terms = useful.elements / max(flow.needs[main].elements, 1)
@@ -293,34 +237,27 @@ def _number(value: float) -> str:
 
 def _with_zeros(
     flow: Flow, main: Node, sparse: Node, origin: Node, terms: float
-) -> tuple[Cause, str]:
+) -> tuple[str, str]:
     """Return the cause of a product with zeros, and what to do about it."""
     if origin.op == "compare" and origin.attribute("direction") == "EQ":
         if _is_identity(flow, origin):
-            return WITH_ZEROS, "multiply the blocks alone: einsum or vmap over their shared axis"
+            return "zeros", "multiply the blocks alone: einsum or vmap over their shared axis"
         if _only_masks(sparse):
-            more = "" if round(terms) <= 1 else f"{ONE_HOT.advice}, and add what they name"
-            return ONE_HOT, more
+            more = (
+                "" if round(terms) <= 1 else f"{CAUSES['one-hot'].advice}, and add what they name"
+            )
+            return "one-hot", more
         space = flow.known.spaces[main.number]
         counted_axes = flow.known[sparse].nonzero.axes
         side = 0 if main.ops[0] is sparse else 1
         if not counted_axes & {axis for axis, p in space.sides[side].items() if p >= space.result}:
-            return WITH_ZEROS, "add to the places that the indices name: jax.ops.segment_sum"
-        return RAGGED, ""
+            return "zeros", "add to the places that the indices name: jax.ops.segment_sum"
+        return "ragged", ""
     if origin.op in ("pad", "convolution"):
-        return WITH_ZEROS, "compute with the array as it is, and place the result"
+        return "zeros", "compute with the array as it is, and place the result"
     if origin.op == "and" or sparse.size > 2 * flow.source(sparse).size:
-        return RAGGED, ""
-    return WITH_ZEROS, ""
-
-
-DILATED = Cause(
-    "dilated",
-    "a convolution reads an input that is spread with zeros",
-    "convolve the input as it is, to stride × stride as many channels, and arrange these in space "
-    "(a sub-pixel convolution); where kernel and stride are equal, that is one matmul",
-    kind=ZEROS,
-)
+        return "ragged", ""
+    return "zeros", ""
 
 
 def dilated(case: Case) -> Claims:
@@ -336,7 +273,7 @@ def dilated(case: Case) -> Claims:
             times = math.prod(w.base for w in windows if w.stride == 1)
             if times > 1:
                 evidence = f"{node.ops[0].shape}: {times - 1} of {times} places it reads are zeros"
-                yield Claim(DILATED, ((row, row.lost),), evidence, source=flow.line(node))
+                yield Claim("dilated", ((row, row.lost),), evidence, source=flow.line(node))
 
 
 def _only_masks(node: Node, depth: int = 8) -> bool:
@@ -345,14 +282,6 @@ def _only_masks(node: Node, depth: int = 8) -> bool:
         return True
     through = node.op in ("convert", "bitcast", "reshape", "broadcast", "copy", "transpose", "add")
     return through and depth > 0 and all(_only_masks(each, depth - 1) for each in node.ops)
-
-
-REAL = Cause(
-    "real-as-complex",
-    "a complex transform of real numbers",
-    "jnp.fft.rfft (and irfft): half of the work and of the result",
-    kind=ZEROS,
-)
 
 
 def real_transforms(case: Case) -> Claims:
@@ -375,7 +304,7 @@ def real_transforms(case: Case) -> Claims:
             if lost > 0:
                 evidence = f"{ffts[0].ops[0].shape} has no imaginary part"
                 source = flow.line(ffts[0])
-                yield Claim(REAL, ((row, lost),), evidence, source=source, known=True)
+                yield Claim("real-as-complex", ((row, lost),), evidence, source=source, known=True)
 
 
 def _kept(nodes: list[Node], halves: set[int]) -> float:

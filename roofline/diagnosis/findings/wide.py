@@ -5,35 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from roofline.diagnosis.findings.causes import WIDE, Case, Cause, Claim, Claims, whole
+from roofline.diagnosis.findings.causes import Case, Claim, Claims, whole
 from roofline.diagnosis.flow import VIEWS, Flow
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import TimedRow
 from roofline.xla.facts import bits_of
 from roofline.xla.graph import Node
 from roofline.xla.hlo import Shape
-
-FLOAT32 = Cause(
-    "float32",
-    "arrays are wider than the arguments that they come from",
-    "give what widens them their type: a Python number instead of a NumPy one, an array cast "
-    "before; and ask for float32 sums with preferred_element_type",
-    kind=WIDE,
-)
-FLOAT64 = Cause(
-    "float64",
-    "arrays are float64",
-    "if the digits of float32 are enough, cast the arguments before the call: arrays from "
-    "NumPy are float64 unless you say otherwise",
-    kind=WIDE,
-)
-NARROW = Cause(
-    "slow-type",
-    "a matmul sums integers in a type for which there is no fast path",
-    "ask for sums in int32 (preferred_element_type=jnp.int32), which also can't overflow as soon, "
-    "and narrow the result afterwards",
-    kind=WIDE,
-)
 
 
 def widened(case: Case) -> Claims:
@@ -135,9 +113,9 @@ def _claim(flow: Flow, row: TimedRow, plant: Node, seconds: float) -> Claim:
     if plant.op != "convert":
         shapes = " · ".join(str(operand.shape) for operand in plant.ops[:2])
         evidence = f"{shapes} is multiplied in the wider type"
-        return Claim(FLOAT32, ((row, seconds),), evidence, source=flow.line(plant), known=True)
+        return Claim("float32", ((row, seconds),), evidence, source=flow.line(plant), known=True)
     narrow, wide = plant.ops[0], plant.dtype
-    cause = FLOAT64 if bits_of(wide) == 64 else FLOAT32
+    cause = "float64" if bits_of(wide) == 64 else "float32"
     evidence = f"{narrow.shape} becomes {wide} here, and what follows stays {wide}"
     other, remedy = _widening(flow, plant), ""
     if other is not None and other.op == "parameter" and other.size > 1:
@@ -232,7 +210,7 @@ def float64(case: Case) -> Claims:
             if row.program != name:
                 continue
             if case.platform == "tpu":
-                yield whole(FLOAT64, row, f"{evidence}, which a TPU has to emulate")
+                yield whole("float64", row, f"{evidence}, which a TPU has to emulate")
             elif any(_is_wide(node.shape) for node in program.flow.kernels.get(row.name, ())):
                 yield _halved(case, program, row, evidence)
 
@@ -246,7 +224,7 @@ def _halved(case: Case, program: Program, row: TimedRow, evidence: str) -> Claim
         written={"hbm": kernel.written_bytes // 2},
     )
     saved = max(case.saved(row, like), row.seconds / 2)
-    return Claim(FLOAT64, ((row, saved),), evidence)
+    return Claim("float64", ((row, saved),), evidence)
 
 
 def _is_wide(shape: Shape) -> bool:
@@ -259,4 +237,4 @@ def narrow_sums(case: Case) -> Claims:
         kinds = [shape.dtype for shape in (*part.operands[:2], *part.instruction.shape.leaves[:1])]
         if case.slow(row) and all(re.fullmatch(r"[su](4|8|16)", kind) for kind in kinds):
             evidence = f"{part.operands[0]} · {part.operands[1]} → {part.instruction.shape}"
-            yield Claim(NARROW, ((row, row.lost),), evidence)
+            yield Claim("slow-type", ((row, row.lost),), evidence)
