@@ -88,6 +88,8 @@ def cleaned(html: str, builder: Builder, docname: str) -> str:
             del one[name]
     for image in soup.select(f'img[src^="{INLINE_PICTURE}"]'):
         lift_picture(image, builder, docname)
+    for link in soup.select('a[href$=".ipynb"]'):  # a chapter is a page here
+        link["href"] = str(link["href"]).removesuffix("ipynb") + "html"
     for table in soup.find_all("table"):
         fit(table)
         for cell in table.find_all("th"):

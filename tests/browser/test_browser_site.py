@@ -17,6 +17,7 @@ from browser import Serve, Visit, drawn, overflow, until, violations
 from playwright.sync_api import Page, expect
 
 from tools import books
+from tools.site import slides
 
 PICTURES = books.ROOT / "_build/pictures"
 PAGES = [*books.pages(), "genindex", "search", "404"]
@@ -433,6 +434,24 @@ def test_numbers_stay_in_a_table_on_a_phone(visit: Visit, home: str, name: str) 
         "all => all.map((one) => one.clientWidth)"
     )
     assert max(widths) < 390 / 2
+
+
+def test_a_slide_is_no_taller_than_its_screen_and_arrow_keys_turn_it(
+    visit: Visit, site: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "html").symlink_to(site)
+    slides.write(tmp_path / "html", ["notebooks/low-precision"])
+    page = visit((tmp_path / "slides.html").as_uri(), width=1024, height=768)
+    assert page.title().startswith("Roofline Analysis")
+    until(page, lambda: page.evaluate("document.querySelectorAll('[style]').length > 4"))
+    sizes = page.locator(".slide").evaluate_all(
+        "all => all.map((one) => [one.scrollHeight, one.clientHeight])"
+    )
+    assert len(sizes) > 4
+    assert all(needed <= shown <= 768 for needed, shown in sizes)
+    for key, top in (("ArrowRight", 768), ("ArrowDown", 1536), ("ArrowLeft", 768), ("Home", 0)):
+        page.keyboard.press(key)
+        assert page.evaluate("scrollY") == top
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])

@@ -2,41 +2,84 @@
 
 python -m tools.site.slides     writes _build/slides.html and _build/answers.html
 
-A chapter's slides are its title with what it teaches, each of its figures, and its take-away; the
-key has every question with its answer. Both open offline, beside _build/html, and can be printed.
+A chapter's slides are its title with what it teaches, each of its figures, and its take-away; above
+each stands the section that it is from, a link to it. Arrow keys turn them, and what is taller than
+the screen gets smaller. The key has every question with its answer. Both open offline, beside
+_build/html, and can be printed.
 """
 
 from pathlib import Path
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 
 from tools import books
 
-STYLE = """html { scroll-snap-type: y proximity } main { max-width: none }
-section { break-after: page; scroll-snap-align: start; padding: 4vh 8vw }
-.slide { min-height: 92vh } .slide h1, .slide h2 { border: 0; margin: 0 0 4vh }
-.slide li, .slide figcaption { font-size: 1.4rem; max-width: none; margin: 0.6rem 0 }
-.slide img { width: auto; height: 62vh; max-width: 100%; object-fit: contain }
-.key > div { break-inside: avoid; margin: 2rem 0 } @page { size: A4 landscape; margin: 10mm }"""
+STYLE = """html { scroll-padding: 0 } main { max-width: none; padding: 0 } .key { padding: 4vh 8vw }
+.slide { display: flex; flex-direction: column; height: 100vh; overflow: hidden; padding: 3vh 6vw; break-after: page; font-size: 1.4rem }
+.slide > * { flex: none; max-width: 100% } .slide h1, .slide h2 { border: 0; margin: 0 0 3vh }
+.slide :is(li, p) { font-size: 1em; margin: 0.5em 0; max-width: none } .slide .where { margin: 0 0 2vh; font-size: 0.65em }
+.slide figure { flex: 1 1 0; min-height: 0; display: flex; flex-direction: column; margin: 0 }
+.slide img { flex: 1 1 0; min-height: 0; width: 100%; object-fit: contain } .slide figcaption { max-width: none; font-size: 0.8em }
+.key > div { break-inside: avoid; margin: 2rem 0 } @page { size: A4 landscape; margin: 10mm }
+@media print { .slide { height: 185mm } }"""  # noqa: E501
+TURN = """const slides = [...document.querySelectorAll(".slide")];
+const fit = () => { for (const one of slides) {
+  const tall = () => one.scrollHeight > one.clientHeight || (one.querySelector("img")?.clientHeight ?? 1e4) < one.clientHeight / 3;
+  for (let size = 100; size > 35; size -= 5) {
+    one.style.fontSize = `${0.0144 * size}rem`;
+    if (!tall()) break;
+  }
+} };
+const by = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, " ": 1, ArrowLeft: -1, ArrowUp: -1, PageUp: -1 };
+addEventListener("keydown", (event) => {
+  const here = slides.findIndex((one) => one.getBoundingClientRect().bottom > innerHeight / 2);
+  const next = { Home: 0, End: slides.length - 1 }[event.key] ?? (by[event.key] ? here + by[event.key] : NaN);
+  if (Number.isNaN(next) || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  slides[Math.max(0, Math.min(next, slides.length - 1))].scrollIntoView({ behavior: "instant" });
+});
+addEventListener("load", fit);
+addEventListener("resize", fit);"""  # noqa: E501
+
+
+def place(part: Tag, page: str) -> str:
+    """Return a link to the section that a part of a page is from: "5. Fusion · Four ways"."""
+    section = part if part.name == "section" else part.find_parent("section")
+    heads = [h.get_text() for h in part.find_all_previous(["h1", "h2"], limit=1)]
+    chapter = part.find_previous("h1")
+    names = dict.fromkeys([chapter.get_text() if chapter else "", *heads])
+    anchor = f"#{section['id']}" if section is not None and section.get("id") else ""
+    return f'<p class="where"><a href="{page}{anchor}">{" · ".join(filter(None, names))}</a></p>'
 
 
 def parts(site: Path, name: str) -> tuple[str, str]:
     """Return a page's slides and its questions with their answers, as HTML for site's parent."""
     page = BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser")
-    for one in page.select("script, a.headerlink, picture > source"):
+    for one in page.select("script, button, a.headerlink, picture > source"):
         one.decompose()
     for one in page.select("article a"):
         one.unwrap()
     for one in page.select("article img"):
         one["src"] = f"{site.name}/" + str(one["src"]).removeprefix("../")
         one.attrs.pop("loading", None)
+    for one in page.select("article picture"):
+        one.unwrap()
     for one in page.select("roofline-ask details"):
         one["open"] = ""
     asked = page.select("roofline-ask")
     for ask in asked:
         ask.name, ask.attrs = "div", {}
     ends = [h2.parent for h2 in page.select("article h2") if "Take-away" in h2.get_text()]
-    slides = [f"{page.h1}{page.select_one('article ul')}", *page.select("article figure"), *ends]
+    pieces = [one for one in (*page.select("article figure"), *ends) if one is not None]
+    address = f"{site.name}/{name}.html"
+    goals = page.select_one("article ul")
+    ahead = len(goals.find_all_previous("figure")) if goals else 0  # goals speak of these
+    slides = []
+    for one in pieces:
+        told = place(one, address)
+        one.name = "div" if one.name == "section" else one.name  # a slide is the section
+        slides.append(f"{told}{one}")
+    slides.insert(ahead, f"{page.h1}{goals}")
     shown = "".join(f'<section class="slide">{slide}</section>' for slide in slides)
     key = f'<section class="key">{page.h1}{"".join(map(str, asked))}</section>'
     return shown, key if asked else ""
@@ -46,11 +89,16 @@ def write(site: Path, pages: list[str]) -> None:
     """Write both files next to the folder of the site."""
     sheet = BeautifulSoup((site / "index.html").read_text("utf-8"), "html.parser")
     [style] = [str(one["href"]) for one in sheet.select('link[rel="stylesheet"]')]
+    book = sheet.h1.get_text().removesuffix("#") if sheet.h1 else "Slides"
     head = '<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8">'
+    head += '<meta name="viewport" content="width=device-width, initial-scale=1">'
     head += f'<link rel="stylesheet" href="{site.name}/{style}"><style>{STYLE}</style>'
-    contents = zip(*(parts(site, page) for page in pages), strict=True)
-    for name, content in zip(("slides", "answers"), contents, strict=True):
-        body = f"{head}<title>{name}</title><main>{''.join(content)}</main></html>"
+    first = f'<section class="slide"><h1>{book}</h1><p>Arrow keys turn the slides.</p></section>'
+    shown, keys = zip(*(parts(site, page) for page in pages), strict=True)
+    for name, content in (("slides", (first, *shown)), ("answers", keys)):
+        script = f"<script>{TURN}</script>" if name == "slides" else ""
+        title = f"<title>{book}: {name}</title>"
+        body = f"{head}{title}<main>{''.join(content)}</main>{script}</html>"
         site.with_name(f"{name}.html").write_text(body, "utf-8")
 
 
