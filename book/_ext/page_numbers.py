@@ -368,11 +368,13 @@ def _value(figure: Figure) -> str:
 
 
 def _chip_figures() -> str:
-    parts = []
+    parts: list[str] = []
     for chip in rh.all_chips():
+        maker = f"## {chip.name.split()[0]}\n"  # what the page's menu lists
+        parts += [maker] if maker not in parts else []
         named = ", ".join([f"`{name}`" for name in (chip.key, *chip.aliases)])
         kinds = ", ".join(f"`{kind}`" for kind in chip.device_kinds)
-        parts.append(f"({chip.key})=\n## {chip.name}\n")
+        parts.append(f"({chip.key})=\n### {chip.name}\n")
         parts.append(f"Names: {named}." + (f" JAX's `device_kind`: {kinds}." if kinds else ""))
         rows = [
             [

@@ -122,9 +122,12 @@ def contents(app: Sphinx) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def card(app: Sphinx, doctree: nodes.document | None) -> str | None:
-    """Return the address of the picture that a shared link shows: the page's first figure."""
-    images = [] if doctree is None else doctree.findall(nodes.image)
-    names = [Path(image["uri"]).name for image in images]
+    """Return the address of the picture that a shared link shows.
+
+    It is the page's first figure, or else the front page's.
+    """
+    pages = [one for one in (doctree, app.env.get_doctree(app.config.root_doc)) if one is not None]
+    names = [Path(image["uri"]).name for page in pages for image in page.findall(nodes.image)]
     first = next((name for name in names if name.endswith(".png")), None)
     return f"{app.config.html_baseurl}_images/{first}" if first else None
 
@@ -163,6 +166,7 @@ def fill(
         colab=colab_address(app, pagename) if doctree else None,
         **(repository_links(app, pagename) if doctree else {}),
         contents=app.builder.book_contents,
+        has_changes="book/changes" in app.env.found_docs,
         heading=heading,
         description=pages.get(pagename, {}).get("description") or beginning(heading, doctree),
         reason=pages.get(following, {}).get("why") if context.get("next") else None,

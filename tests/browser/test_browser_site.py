@@ -196,6 +196,25 @@ def test_the_list_of_chapters_shows_the_page_that_is_read(
     assert page.evaluate("scrollY") == 0
 
 
+def test_chapters_read_to_their_end_are_marked_until_the_reader_clears_that(
+    visit: Visit, home: str
+) -> None:
+    page = visit(f"{home}notebooks/fusion.html")
+    progress, mark = page.locator("nav.contents .progress"), page.locator("nav.contents a.read")
+    expect(progress).to_be_hidden()
+    page.locator("nav.onwards").scroll_into_view_if_needed()
+    expect(mark).to_have_text(re.compile("Fusion"))
+    page.goto(f"{home}index.html")
+    expect(mark).to_have_count(1)
+    expect(progress).to_contain_text("You have read 1 of ")
+    assert violations(page, "nav.contents") == []
+    progress.get_by_role("button", name="Forget it").click()
+    expect(progress).to_be_hidden()
+    page.reload()
+    expect(mark).to_have_count(0)
+    assert page.evaluate("localStorage.getItem('read')") is None
+
+
 def test_colours_follow_the_system_and_then_the_reader(visit: Visit, home: str) -> None:
     page = visit(f"{home}{CHAPTER}.html", theme="dark")
     figure = page.locator("article picture img").first

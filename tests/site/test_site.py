@@ -209,7 +209,8 @@ def test_with_an_address_the_pages_say_where_they_are(book: Book) -> None:
     text = page(book.site, "book/one")
     assert f'<link rel="canonical" href="{base}book/one.html">' in text
     assert f'<link rel="canonical" href="{base}">' in page(book.site, "index")
-    assert 'href="https://github.com/Some-One/Guide/issues"' in text
+    [report] = re.findall('href="(https://github.com/Some-One/Guide/issues/new[^"]*)"', text)
+    assert "book/one.html" in report
     colab = "https://colab.research.google.com/github/Some-One/Guide/blob/main/book/cells.ipynb"
     cells = page(book.site, "book/cells")
     assert f'href="{colab}"' in cells

@@ -92,6 +92,40 @@
   chapters.addEventListener("toggle", center);
   center();
 
+  // Chapters that were read to their end: kept in this browser alone, until the reader clears them
+  const all = [...chapters.querySelectorAll("a[data-chapter]")];
+  let read = new Set();
+  try {
+    read = new Set(JSON.parse(localStorage.getItem("read") ?? "[]"));
+  } catch { /* nothing is kept */ }
+  const progress = document.createElement("p");
+  const forget = Object.assign(document.createElement("button"), { type: "button", textContent: "Forget it" });
+  progress.className = "progress";
+  progress.append("", forget);
+  chapters.prepend(progress);
+  const keep = () => {
+    for (const link of all) link.classList.toggle("read", read.has(link.dataset.chapter));
+    progress.hidden = !read.size;
+    progress.firstChild.data = `You have read ${read.size} of ${all.length} chapters. `;
+    try {
+      if (read.size) localStorage.setItem("read", JSON.stringify([...read]));
+      else localStorage.removeItem("read");
+    } catch { /* it holds for this page */ }
+  };
+  forget.addEventListener("click", () => {
+    read.clear();
+    keep();
+  });
+  const end = document.querySelector("nav.onwards");
+  if (here?.dataset.chapter && end) {
+    new IntersectionObserver((entries) => {
+      if (!entries.some((one) => one.isIntersecting)) return;
+      read.add(here.dataset.chapter);
+      keep();
+    }).observe(end);
+  }
+  keep();
+
   // The section being read
   const links = new Map();
   for (const link of document.querySelectorAll("nav.sections a")) {
