@@ -193,6 +193,7 @@ def equation_count(equation: Any, sizes: Mapping[Any, int]) -> Count:
         length = before[0].shape[params.get("dimension", -1)] if before[0].shape else 1
         rounds = math.ceil(math.log2(max(length, 2)))
         other = Range(size * rounds / 8 if name == "sort" else 0, 60 * size * rounds**2)
+        moved += 24 * size  # pairs of 32 bits each: made, read, and written in order
     elif name.startswith("scatter"):
         other = Range(0, 6 * (before[2].size + before[1].size) + 2 * size)
         moved = math.inf  # a CPU may write all of it for each update
@@ -314,8 +315,10 @@ def _equation(
         # a CPU may write all that is stacked in each turn
         stacked = params["length"] * sum(bytes_of(var.aval) for var in equation.outvars)
         return replace(count, moved=count.moved + stacked), results
-    if name == "while":
-        return _while(params, values, sizes)
+    if name == "while":  # what it begins with may be copied
+        count, results = _while(params, values, sizes)
+        state = sum(bytes_of(var.aval) for var in equation.outvars)
+        return replace(count, moved=count.moved + 2 * state), results
     if name == "shard_map":
         count = count_of(params["jaxpr"], values, params["mesh"].shape)[0]
         return replace(count * params["mesh"].size, sent=count.sent), nothing

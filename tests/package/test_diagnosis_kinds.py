@@ -375,25 +375,31 @@ def test_no_second_is_claimed_twice_and_no_line_has_two_findings(name: str) -> N
     fn, args, *_ = NAMED[name]
     case = compiled(fn, *args)
     found = findings(case)
-    assert sum(f.seconds for f in found if f.named) <= case.wall * (1 + 1e-9)
+    assert sum(f.seconds for f in found) <= case.wall * (1 + 1e-9)
     lines = [f.source for f in found if f.kind and f.source]
     assert len(lines) == len({*lines})
 
 
-def test_what_one_cause_has_claimed_is_gone_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = one_kernel(read={"hbm": 300 * 2**20})
+@pytest.mark.parametrize(
+    ("shares", "found"),
+    [((0.7, 0.5, 0.2), [0.7, 0.3]), ((0.3, 0.1), [0.3, 0.1])],  # the third finds nothing left
+)
+def test_what_one_cause_has_claimed_is_gone_for_the_next(
+    shares: tuple[float, ...], found: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = one_kernel(read={"hbm": 30 * 2**20})  # 7 of its 100 µs by its roof
     row = case.rows[0]
-    shares = (0.7, 0.5, 0.2)
 
     def claiming(cause: str, share: float) -> Any:
         return lambda _: iter([Claim(cause, ((row, share * row.seconds),), "", source=cause)])
 
     causes = ("read-in-part", "one-hot", "sort")
-    detectors = [claiming(cause, share) for cause, share in zip(causes, shares, strict=True)]
+    detectors = [claiming(cause, share) for cause, share in zip(causes, shares, strict=False)]
     monkeypatch.setattr(detect, "_DETECTORS", tuple(detectors))
-    found = [finding.seconds / row.seconds for finding in findings(case) if finding.named]
-    # no call takes less than the host's own time, and nothing is left for the third
-    assert found == pytest.approx([min(0.7, 1 - case.floor / row.seconds), 0.3])
+    most = 1 - case.floor / row.seconds  # no call takes less than the host's own time
+    claimed = [f.seconds / row.seconds for f in findings(case) if f.named]
+    assert claimed == pytest.approx([min(share, most) for share in found])
+    assert sum(f.seconds for f in findings(case)) <= row.seconds * (1 + 1e-9)
 
 
 REPAIRED: dict[str, Callable[..., Any]] = {

@@ -156,13 +156,17 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
     kernels = [row for row in case.rows if row.kind == KERNEL]
     rows = [row for row in kernels if left[id(row)] > 0.5 * row.seconds]
     groups = sorted(grouped(rows), key=lambda row: -row.seconds)
-    losing = [row for row in groups if _lost(row) > _BAR * case.wall]
+    lost: dict[tuple[str, ...], float] = {}  # that no cause has claimed, by family
+    for row in rows:
+        of = family_of(row)
+        lost[of] = lost.get(of, 0.0) + min(_lost(row), left[id(row)])
+    losing = [row for row in groups if lost[family_of(row)] > _BAR * case.wall]
     longest = [row for row in groups[:1] if not named or row.seconds >= _WORTH * case.wall]
     found = []
     if not case.measured:  # all that they lose is the floor of their launches
         short = [row for row in groups if _bound(case, row)[0] == "launch-bound"]
         longest, losing = ([row for row in some if row not in short] for some in (longest, losing))
-        little = sum(map(_lost, short))
+        little = sum(lost[family_of(row)] for row in short)
         if short and little > _BAR * case.wall:
             evidence = f"{short[0].title} takes {short[0].seconds / case.wall:.0%} of the call"
             evidence += f"{_bound(case, short[0])[1]}"
@@ -175,11 +179,11 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
         share = row.seconds / case.wall
         slowed = ", timed with the profiler," if share > 1 else ""
         evidence = f"{row.title} takes {share:.0%} of the call{slowed}{reaches}"
-        family = [alike.name for alike in rows if family_of(alike) == family_of(row)]
-        names = tuple(dict.fromkeys(family))
-        found.append(Finding(cause, _lost(row), names, evidence, row.source, share=min(share, 1.0)))
+        of = family_of(row)
+        names = tuple(dict.fromkeys(alike.name for alike in rows if family_of(alike) == of))
+        found.append(Finding(cause, lost[of], names, evidence, row.source, share=min(share, 1.0)))
     others = [row for row in groups if row not in losing and case.measured]
-    little = sum(map(_lost, others))
+    little = sum(lost[family_of(row)] for row in others)
     if little > _BAR * case.wall and len(others) > 1:
         share, names = little / case.wall, tuple(row.name for row in others)
         evidence = f"{len(others)} kernels together lose {share:.0%} of the call, none much of it"
