@@ -584,7 +584,7 @@ def _timed(kind: str, nbytes: float, over: Over, load: LoadOf | None) -> Collect
     inside = 1
     for network, group in groupby(_inside_out(axes), key=lambda axis: axis.network):
         members = tuple(group)
-        part = v if kind in ("permute", "send") else v / inside
+        part = v / inside
         if kind == "all-to-all":  # each group exchanges the whole share of its devices
             part = v * _size(members) / _size(axes)
         loads = [load] if load else _usual(network, members)

@@ -166,7 +166,8 @@ def equation_count(equation: Any, sizes: Mapping[Any, int]) -> Count:
     if name in ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"):
         flops = product_flops(equation)
         # a ragged product may be computed for every group, and masked
-        masked = before[1].shape[0] * flops if name.startswith("ragged") else 0
+        groups = before[1].shape[0] if name.startswith("ragged") else 0
+        masked, moved = groups * flops, moved + 8 * groups * (before[0].size + out)
         outer = flops if flops <= (8 if wide > 1 else 2) * out else 0.0
         return Count(Range(flops, flops), Range(0, masked), outer, moved)
     if name in DENSE:
@@ -288,11 +289,12 @@ def count_of(
     def value(var: Any) -> Any:
         return var.val if hasattr(var, "val") else known.get(var)
 
-    total = Count()
+    total, whole = Count(), wanted_whole(jaxpr, surely=False)
     for equation in jaxpr.eqns:
         values = [value(var) for var in equation.invars]
         one, results = _equation(equation, values, sizes)
-        total += one
+        in_part = not whole.intersection(equation.outvars) and not equation.effects
+        total += replace(one, other=replace(one.other, low=0)) if in_part else one
         known |= dict(zip(equation.outvars, results, strict=False))
     return total, [value(var) for var in jaxpr.outvars]
 
@@ -405,40 +407,43 @@ def asked_of(closed: Any) -> Asked:
     """Return what a traced function asks for."""
     jaxpr, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
     needed = closed.replace(jaxpr=jaxpr)
-    read = zip(jaxpr.invars, read_whole(jaxpr), strict=True)
+    read = wanted_whole(jaxpr, surely=True)
     free = ("broadcast_in_dim", "iota")
     made = {v for e in jaxpr.eqns if e.primitive.name not in free for v in e.outvars}
     results = {v for v in jaxpr.outvars if not hasattr(v, "val") and v in made}
     return Asked(
         count_of(needed)[0],
         count_of(closed)[0].matrix,
-        sum(bytes_of(var.aval) for var, all_of_it in read if all_of_it)
+        sum(bytes_of(var.aval) for var in jaxpr.invars if var in read)
         + sum(bytes_of(var.aval) for var in results),
         chooses(closed.jaxpr),
     )
 
 
-PARTLY = frozenset("slice dynamic_slice gather dynamic_update_slice split squeeze".split())
+SLICING = frozenset("slice dynamic_slice gather split".split())
+PARTLY = SLICING | {"dynamic_update_slice", "squeeze"}
 PERHAPS = frozenset("cond while scan pad select_n device_put".split())
 
 
-def read_whole(jaxpr: Any) -> list[bool]:
-    """Return which inputs are certainly read, and not only a slice of them, or perhaps."""
-    whole = set()
-    for equation in jaxpr.eqns:
+def wanted_whole(jaxpr: Any, surely: bool) -> set[Any]:
+    """Return the values that are wanted whole, and not only in part; if `surely`, in any case.
+
+    Of what is only sliced, or of rows that are chosen, a compiler needs to make no more.
+    """
+    whole = {var for var in jaxpr.outvars if not hasattr(var, "val")}
+    for equation in reversed(jaxpr.eqns):
         name, inner = equation.primitive.name, list(jaxprs_in(equation))
         reads = [True] * len(equation.invars)
-        if not any(getattr(var.aval, "size", 1) for var in equation.outvars):
+        if not any(v in whole and getattr(v.aval, "size", 1) for v in equation.outvars):
             continue
-        if name in PARTLY or name.startswith("scatter"):
+        if name in SLICING or (surely and (name in PARTLY or name.startswith("scatter"))):
             reads[0] = False
         elif name in PERHAPS or name.startswith(("random", "threefry", "custom")):
-            reads = [False] * len(equation.invars)
+            reads = [not surely] * len(equation.invars)
         elif inner and len(getattr(inner[0], "jaxpr", inner[0]).invars) == len(reads):
-            reads = read_whole(getattr(inner[0], "jaxpr", inner[0]))
-        whole |= {
-            var
-            for var, read in zip(equation.invars, reads, strict=True)
-            if read and not hasattr(var, "val")
-        }
-    return [var in whole for var in jaxpr.invars]
+            own = getattr(inner[0], "jaxpr", inner[0])
+            wanted = wanted_whole(own, surely)
+            reads = [var in wanted for var in own.invars]
+        pairs = zip(equation.invars, reads, strict=True)
+        whole |= {var for var, read in pairs if read and not hasattr(var, "val")}
+    return whole

@@ -142,6 +142,15 @@ def test_a_matmul_s_tiles_come_in_waves_of_the_multiprocessors() -> None:
     assert waves(128 * 131 + 1, 1) == waves(128, 128)
 
 
+def test_a_thread_takes_four_elements_or_two_or_one() -> None:
+    def blocks(n: int) -> float:
+        return parts(Features("stream", 1.0, sizes=(n,)), rh.chip("h100"))["blocks"]
+
+    # a million elements of four a thread, 128 threads a block, 1.65 blocks a nanosecond
+    assert blocks(2**20) == pytest.approx(2048 / 1.65e9)
+    assert [blocks(2**20 + n) / blocks(2**20) for n in (2, 1)] == pytest.approx([2, 4], rel=1e-5)
+
+
 def test_a_kernel_like_no_other_has_the_interval_of_a_family_that_was_left_out() -> None:
     found = expected_kernel(Features("stream", 1e13, sizes=(10**12,)), rh.chip("h100"))
     assert found is not None

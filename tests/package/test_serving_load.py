@@ -28,6 +28,8 @@ def test_one_request_reads_its_prompt_and_then_decodes_alone() -> None:
     assert alone.first_token == pytest.approx(step(phase="prefill", context=1000).seconds)
     assert alone.time_per_token == pytest.approx(step(context=1100).seconds)
     assert alone.rate == pytest.approx(1 / (alone.first_token + 200 * alone.time_per_token))
+    mixture = served(1, model="qwen3-30b-a3b")  # later than its prompt takes, as measured
+    assert mixture.first_token == pytest.approx(1.3 * mixture.worker.prompt)
     spread = served(1, workers=4)  # three have nothing to do
     assert spread.rate == pytest.approx(alone.rate)
     assert spread.batch * 4 == pytest.approx(alone.batch)

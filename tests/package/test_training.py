@@ -134,6 +134,8 @@ def test_stages_pass_activations_on_and_wait() -> None:
     alone = step.flops + pairs / 4
     assert step.fullest == approx(4 * (alone / 4 + head * 3 / 4) / alone, rel=1e-3)
     assert step.compute == approx(llama().compute * 11 / 8 * step.fullest)
+    # a layer's input of 16 bits; four of eight microbatches are on their way at the first stage
+    assert step.memory.activations == 2 * 20 * 8192 * (256 * 8192 / 16) * 4 / 8
     # no bubble: some schedules fill it
     assert step.least_seconds == approx(llama().least_seconds)
     counts = exchanged(step)

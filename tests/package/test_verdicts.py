@@ -115,6 +115,10 @@ def test_a_list_is_bound_by_what_most_of_its_time_goes_to() -> None:
     many = [large, Kernel(small, launches=10**4)]
     assert verdict(many, "h100").found[Scenario()].bound == "memory"
     assert verdict(many, "h100").found[Scenario(floor="with")].bound == "latency"
+    few = Kernel(small, launches=30)  # 54 µs each, and the matmul 139
+    assert [verdict([large, *[few] * n], "h100").found[Scenario()].bound for n in (2, 3)] == [
+        *("compute", "memory"),
+    ]
     seconds = H100.roofline().without_floor().time(large) + 1e4 * 6e6 / 3350e9
     assert verdict(many, "h100").found[Scenario()].seconds == pytest.approx(seconds)
 

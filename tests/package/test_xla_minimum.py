@@ -152,6 +152,10 @@ def test_as_written_nothing_is_left_out() -> None:
     assert least.matrix == {"bf16": 2 * 2 * 512 * 256 * 1024}
     assert least.bytes == 2 * (2 * 512 * 256 + 2 * 256 * 1024)
     assert least.vector == 512 * 1024
+    h100 = least.times(chips.chip("h100"))  # 67 and 989 TFLOP/s, 3.35 TB/s
+    assert h100["vector"] == pytest.approx(512 * 1024 / 67e12)
+    assert h100["matrix"] == pytest.approx(2 * 2 * 512 * 256 * 1024 / 989e12)
+    assert h100["hbm"] == pytest.approx(least.bytes / 3.35e12)
 
 
 # --- types ----------------------------------------------------------------------------------------
