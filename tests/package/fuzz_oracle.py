@@ -411,8 +411,10 @@ def asked_of(closed: Any) -> Asked:
     free = ("broadcast_in_dim", "iota")
     made = {v for e in jaxpr.eqns if e.primitive.name not in free for v in e.outvars}
     results = {v for v in jaxpr.outvars if not hasattr(v, "val") and v in made}
+    copied = sum(bytes_of(v.aval) for v in jaxpr.outvars if v in jaxpr.invars)
+    count = count_of(needed)[0]
     return Asked(
-        count_of(needed)[0],
+        replace(count, moved=count.moved + 2 * copied),
         count_of(closed)[0].matrix,
         sum(bytes_of(var.aval) for var in jaxpr.invars if var in read)
         + sum(bytes_of(var.aval) for var in results),

@@ -129,7 +129,7 @@ def sound(report: xla.Report) -> Wrong:
     if any(least > most * (1 + 1e-9) for least, most in ends):
         yield "order", f"{ends}"
     expected = report.expected
-    if expected is not None and not 0 <= expected.low <= expected.seconds <= expected.high:
+    if expected is not None and not 0 <= expected.low <= expected.known <= expected.high:
         yield "order", f"expected {expected.low}, {expected.seconds}, {expected.high}"
     text = report.describe()
     yield from (("wide", line) for line in text.splitlines() if len(line) > 100)
