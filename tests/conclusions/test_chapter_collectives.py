@@ -44,6 +44,8 @@ def test_servers_small_all_reduces_are_faster_than_any_prediction() -> None:
         )
         assert server[size] < nccl[size]
         assert server[size] < 0.5 * min(ways)
+    assert 0.8 < nccl[2**13] / nccl[2**14] < 0.9  # half of the bytes of a small array
+    assert server[2**14] < nccl[2**14] / 5
     assert server[2**27] == nccl[2**27]
     rows = rh.measured.table("collective")
     rows = rows[(rows.dtype == "fp16") & (rows.op != "alltoall") & (rows.bytes > 1e7)]

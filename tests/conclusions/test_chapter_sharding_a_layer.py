@@ -1,6 +1,9 @@
 """Conclusions of the chapter sharding-a-layer: each test would refute one."""
 
+import pytest
+
 import roofline
+from roofline.diagnosis import ladder
 
 
 def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
@@ -39,3 +42,19 @@ def test_fsdp_over_hosts_needs_hardly_more_tokens_than_inside_one() -> None:
         roofline.training.least_tokens(hosts, over) for over in (hosts.fast, hosts.axes)
     )
     assert inside < across < 1.2 * inside < roofline.training.least_tokens(hosts, hosts["nic"])
+
+
+def test_four_gpus_agree_with_the_count_of_bytes_and_of_the_busiest_one() -> None:
+    rows = roofline.validation.layers()
+    rows = rows[(rows.devices == 4) & rows.layer.str.startswith("Llama") & (rows.variant == "")]
+    took = rows.pivot(index="tokens", columns="way", values="measured ms")
+    first = took["tensor-parallel"] < took["FSDP"]  # equal bytes at 13,312 tokens
+    assert first.to_dict() == {2048: True, 8192: True, 32768: False}
+    steps = {step.rung: step.why for step in ladder.committed()["context"].steps}
+    order, zigzag = (
+        [one.kernels for one in steps[f"ring, {way}"].devices] for way in ("in order", "zigzag")
+    )
+    assert max(order) > 6 * min(order)
+    assert max(zigzag) < 1.1 * min(zigzag)
+    gathered, ring = (steps[f"{way}, in order"].wall for way in ("gathered", "ring"))
+    assert ring == pytest.approx(gathered, rel=0.02)
