@@ -25,15 +25,6 @@ def test_narrow_weights_gain_up_to_the_roof_s_rows_and_then_cost() -> None:
         assert 0.95 < (seconds[after] / seconds[filled]).median() < 1.01
 
 
-def test_narrow_weights_move_the_rows_at_the_ridge_and_narrow_operands_do_not() -> None:
-    def rows(dtype: str, weights: str) -> float:
-        roof = rh.chip("h100").roofline(dtype)
-        return roof.peak / roof.bandwidth * rh.BITS[weights] / 16
-
-    assert rows("fp8", "fp8") == pytest.approx(rows("bf16", "bf16"), rel=0.01)
-    assert rows("bf16", "int4") == pytest.approx(rows("bf16", "bf16") / 4)
-
-
 def test_tpus_double_int8_or_fp8_and_not_both() -> None:
     for chip in ("v5e", "v5p", "v6e"):
         bf16, int8 = (rh.chip(chip).roofline(dtype).peak for dtype in ("bf16", "int8"))
