@@ -294,31 +294,6 @@ def device_table(why: Explanation) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=columns).set_index("device")
 
 
-def compared(before: Explanation, after: Explanation) -> pandas.DataFrame:
-    """Return the ms of a call by cause in two explanations, the largest change first."""
-    import pandas
-
-    sums = {"before ms": _by_cause(before), "after ms": _by_cause(after)}
-    frame = pandas.DataFrame(sums).fillna(0.0).rename_axis("cause") * 1e3
-    frame["change ms"] = frame["after ms"] - frame["before ms"]
-    frame = frame.sort_values("change ms", key=abs, ascending=False)
-    frame.loc["the call"] = frame.sum()
-    return frame
-
-
-def _by_cause(why: Explanation) -> dict[str, float]:
-    """Return the seconds of a call by cause: each row's count for the first finding naming it."""
-    causes = {name: f.title for f in reversed(why.findings) if f.named for name in f.kernels}
-    sums: dict[str, float] = {}
-    rest = 0.0 if abs(why.unexplained) < 1e-9 * why.wall else why.unexplained
-    for row in [*why.rows, TimedRow(REST, REST, rest)]:
-        kind = "other matmuls" if row.matrix_flops else "other kernels"
-        kind = "other exchanges" if row.exchanges else kind
-        name = causes.get(row.name, kind) if row.kind == KERNEL else row.name
-        sums[name] = sums.get(name, 0.0) + row.seconds
-    return sums
-
-
 def caveats(why: Explanation) -> list[str]:
     """Return what limits these numbers."""
     if why.origin != "measured" or abs(why.unexplained) <= SEEN * why.wall:

@@ -220,21 +220,6 @@ class Explanation:
         }
         return ways[name_of("way to group rows", by, ways)](self)
 
-    def compare(self, after: Explanation) -> pandas.DataFrame:
-        """Return the ms of a call by cause, here and in a later explanation of the changed program.
-
-        A kernel's time counts towards the first finding that names it, else towards its kind. The
-        last row is the sum. `roofline.diagnosis.compare` tells it kernel by kernel, without noise.
-
-        Examples
-        --------
-        >>> from roofline.diagnosis import ladder
-        >>> steps = ladder.committed()["decode"].steps
-        >>> float(steps[0].why.compare(steps[3].why).loc["the call", "change ms"]) < 0
-        True
-        """
-        return display.compared(self, after)
-
     def plot(self, ax: Axes | None = None, kind: str = "waterfall") -> Axes:
         """Draw the "waterfall" of one call, or its kernels under the "roofline"."""
         from roofline.diagnosis import pictures

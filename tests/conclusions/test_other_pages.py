@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conclusions import outputs, path, prose
+from conclusions import kept, outputs, path, prose
 from jax._src.ad_checkpoint import saved_residuals
 
 import page_gpus
@@ -104,3 +104,19 @@ def test_loops_of_tiny_steps_gain_most_from_fewer_turns() -> None:
         assert 5e-6 < rows[name]["before"] / turns < 2e-5  # some launches a turn
         assert rows[name]["before"] > 10 * rows[name]["after"]
     assert rows["many-arrays"]["after"] > rows["many-arrays"]["before"]
+
+
+def test_resharding_sends_what_the_page_says() -> None:
+    """Of an array of 8192² in bf16 on four chips, with the least bytes of each exchange."""
+    whole = 8192 * 8192 * 2
+    least = {
+        "rows-columns": ("all-to-all", whole * 3 / 16),
+        "rows-whole": ("all-gather", whole * 3 / 4),
+        "whole-rows": ("", 0.0),
+        "columns-rows-whole": ("all-reduce", whole * 6 / 4),
+        "columns-rows-rows": ("reduce-scatter", whole * 3 / 4),
+    }
+    for name, (kind, sent) in least.items():
+        found = [each.collective for each in kept()[f"reshard-{name}", "v5e"].exchanges]
+        assert sum(one.link_bytes for one in found) == pytest.approx(sent, rel=0.02)
+        assert kind in {one.kind for one in found} | {""}

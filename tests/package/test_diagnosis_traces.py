@@ -239,9 +239,6 @@ def test_a_plain_trace_has_the_rows_of_a_live_run(
     for name, row in read.items():
         for field in ("flops", "bytes", "source", "title", "launches"):
             assert getattr(row, field) == getattr(ran[name], field)
-    table = plain.compare(live)
-    assert table.loc["the call", "before ms"] == pytest.approx(plain.wall * 1e3)
-    assert table.iloc[:-1].sum()["after ms"] == pytest.approx(live.wall * 1e3)
     assert cli.main(["explain", str(tmp_path)]) == 0
     assert "11 complete steps" in capsys.readouterr().out
 
