@@ -74,7 +74,8 @@ def markdown(*parts: str | Grid) -> str:
     lines = [f"**{_plain(str(first))}**"]
     for part in others:
         if not isinstance(part, Grid):
-            lines.append(f"\n### {part}\n" if isinstance(part, Heading) else _plain(part))
+            head = f"\n### {part[:1].upper()}{part[1:]}\n"
+            lines.append(head if isinstance(part, Heading) else _plain(part))
         elif any(part.head):
             sides = [":--", *(["--:"] if part.right else [":--"]) * (len(part.head) - 2), ":--"]
             rows = [part.head, sides, *(map(_plain, row) for row in part.rows)]

@@ -4,6 +4,7 @@ They are made when the site is built, and are the files that a reader would send
 style along and needs no other file. Above each stands what it is about, with links back.
 """
 
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,38 +17,40 @@ from roofline_helpers.common.show import render
 FOLDER = "samples"
 
 
-DECODE = "a decode step of Llama-3-8B, 16 sequences of 2048 tokens"
+DECODE = "A decode step of Llama-3-8B, 16 sequences of 2048 tokens"
+TRAIN = "A training step of eight layers of Llama-3-8B, as first written"
 SAMPLES = {
     "decode-first": ("decode-rungs", "as first written", f"{DECODE}, as first written"),
     "decode-last": ("decode-rungs", "narrow sums", f"{DECODE}, after nine changes"),
-    "train-step": ("train-step", "as first written", "a training step on four GPUs"),
+    "train-step": ("train-step", "as first written", TRAIN),
 }
 """By the name of each page its ladder, its rung and what it is."""
 
 CHAPTERS = {"decode-rungs": "decode-step-made-fast", "train-step": "training-step-made-fast"}
 
-LEAD = """<p class="made">A sample report: {{ told }}. It is what <code>why.save("why.html")</code>
-writes. <a href="../notebooks/where-the-time-goes.html">How to read it</a>,
+LEAD = """<p class="made">A sample report, as <code>why.save("why.html")</code>
+writes it. <a href="../notebooks/where-the-time-goes.html">How to read it</a>,
 <a href="../notebooks/{{ chapter }}.html">how the step was changed</a>,
 <a href="../index.html">the book</a>.</p>"""
 
 
 def explanation(name: str) -> Explanation:
     """Return the explanation of a sample: with 16 sequences."""
-    job, rung, _ = SAMPLES[name]
+    job, rung, told = SAMPLES[name]
     steps = ladder.committed()[job].select(batch=16)
-    return next(step.why for step in steps if step.rung == rung and step.why is not None)
+    why = next(step.why for step in steps if step.rung == rung and step.why is not None)
+    return replace(why, name=told)
 
 
 def write(name: str, folder: Path) -> Path:
     """Write one sample report into a folder, and return its file."""
-    job, _, told = SAMPLES[name]
+    job, *_ = SAMPLES[name]
     file = explanation(name).save(folder / f"{name}.html")
     head, main, rest = file.read_text("utf-8").partition('<main class="explained whole">')
     for finding in explanation(name).findings:
         title = f"<strong>{escape(finding.title, quote=False)}</strong>"
         rest = rest.replace(title, f'<a href="../{finding.page}">{title}</a>')
-    lead = render(LEAD, told=told, chapter=CHAPTERS[job])
+    lead = render(LEAD, chapter=CHAPTERS[job])
     file.write_text(f"{head}{main}{lead}{rest}", "utf-8")
     return file
 

@@ -45,7 +45,8 @@ SHOWN = 12
 def title(why: Explanation) -> str:
     """Return what ran, and on what."""
     what = f"the profile {why.name}" if why.origin == "trace" else why.name
-    return f"{what} on {why.device}, {si(why.wall, 's')} a call"
+    several = f"{len(why.devices)} × " if len(why.devices) > 1 else ""
+    return f"{what} on {several}{why.device}, {si(why.wall, 's')} a call"
 
 
 def heading(why: Explanation) -> str:
@@ -320,12 +321,12 @@ def parts(why: Explanation) -> list[str | Grid]:
     shown: list[str | Grid] = [title(why), "", " ".join(answer(why))]
     for name, grid in (
         (heading(why), Grid(["", ""], causes[:FIRST])),
+        ("from the roof to the clock", Grid(["", "", ""], [] if why.withheld else bars)),
         ("what was measured", Grid(["", ""], facts(why))),
         ("caveats", Grid(["", ""], [("-", note) for note in caveats(why)])),
         ("by function", _grid(functions(why))),
         ("by device", _grid(devices(why))),
         ("by kernel", Grid(["", *names], rows)),
-        ("from the roof to the clock", Grid(["", "", ""], [] if why.withheld else bars)),
         (FURTHER, Grid(["", ""], causes[FIRST:])),
         (LONGEST, Grid(["", ""], others)),
     ):

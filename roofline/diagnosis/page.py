@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.diagnosis import display, pictures
 from roofline.diagnosis.answer import answer
-from roofline.xla.display import LONGEST, numbered, sentence
+from roofline.xla.display import FIRST, FURTHER, LONGEST, numbered, sentence
 from roofline.xla.page import Section, page
 from roofline_helpers.common.show import render, si
 
@@ -46,7 +46,7 @@ def html(why: Explanation, whole: bool) -> str:
         [(f, display.cost(why, f)) for _, f in some] for some in numbered(why.findings)
     )
     sections: list[Section] = [
-        (sentence(display.heading(why))[:-1], "causes", causes),
+        (sentence(display.heading(why))[:-1], "causes", causes[:FIRST]),
         ("From the roof to the clock", "markup", "" if why.withheld else _steps(why)),
         ("What was measured", "facts", display.facts(why)),
         ("Caveats", "notes", display.caveats(why)),
@@ -62,6 +62,7 @@ def html(why: Explanation, whole: bool) -> str:
                 "name": "what",
             },
         ),
+        (sentence(FURTHER)[:-1], "further", causes[FIRST:]),
         (sentence(LONGEST)[:-1], "causes", others),
         ("Kernels under the roofline", "markup", roofline),
     ]
@@ -109,7 +110,7 @@ def _roofline(why: Explanation) -> str:
     from matplotlib import pyplot, rc_context
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "roofline"}):
-        figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+        figure, axes = pyplot.subplots(figsize=(5.6, 4.4), layout="constrained")
         why.plot(axes, "roofline")
         for text in axes.texts:  # a halo would be drawn as the outline of every letter
             text.set_path_effects([])

@@ -594,6 +594,9 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
     slow = sorted((row for row in roofed if row.lost > 0), key=lambda row: -row.lost)
     others = f"{len(slow) - BARS} other kernel{'s' if len(slow) - BARS > 1 else ''}"
     program = "the compiled program" if hand is None else "the compiled program needs more"
+    if hand is not None and least < hand:
+        bare = len(roofed) < len(kernels)
+        program = "counted in kernels without a roof" if bare else "the compiled program needs less"
     bars = [
         Bar("counted by hand", hand or 0.0),
         Bar(program, least - (hand or 0.0)),

@@ -10,9 +10,9 @@ from roofline_helpers.common.show import cell, template
 Section: TypeAlias = tuple[str, str, Any]
 """A heading, the kind of what stands below it, and that; empty sections are left out.
 
-"causes" are findings with their cost, "facts" labels and texts, "notes" texts, "grid" a head, rows
-of text and a line below, "rows" a dictionary of dictionaries in `rows` and folded in `more`, with
-`columns` and the `name` of the first; "markup" is HTML.
+"causes" are findings with their cost, "further" those from the fourth on, "facts" labels and texts,
+"notes" texts, "grid" a head, rows of text and a line below, "rows" a dictionary of dictionaries in
+`rows` and folded in `more`, with `columns` and the `name` of the first; "markup" is HTML.
 """
 
 
