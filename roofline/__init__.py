@@ -14,6 +14,10 @@ All of it is built on `roofline_helpers`.
 
 import lazy_loader
 
+from roofline.libtpu import keep_quiet
+
 # The names are in the stub, for type checkers too; a room loads when it is first used, so that the
 # command's help and the pytest plugin start at once
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+keep_quiet()  # before anybody starts JAX

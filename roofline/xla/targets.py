@@ -14,10 +14,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from roofline.libtpu import ALONE, has_tpu
 from roofline.network.topology import topology, usual_layout
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 # --- Silence the TPU compiler's C++ code ---------------------------------------------------------
 
 WITHOUT_TPU = {
-    "TPU_SKIP_MDS_QUERY": "1",  # don't ask the cloud's metadata server
-    "TPU_WORKER_HOSTNAMES": "localhost",
+    **{name: ALONE[name] for name in ("TPU_SKIP_MDS_QUERY", "TPU_WORKER_HOSTNAMES")},
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # other processes may compile at the same time
 }
 """The environment in which libtpu compiles, and looks for no TPU."""
@@ -44,10 +43,11 @@ def quiet() -> Iterator[None]:
     The environment is restored afterwards. On a machine with a TPU it isn't changed.
     """
     with _lock, contextlib.ExitStack() as stack:
-        if not _has_tpu():
+        if not has_tpu():
             stack.enter_context(mock.patch.dict(os.environ, WITHOUT_TPU))
-            # if set, cost_analysis of libtpu 0.0.23 aborts
-            os.environ.pop("TPU_ACCELERATOR_TYPE", None)
+            # if the first is set, cost_analysis of libtpu 0.0.23 aborts; the others are of one chip
+            for name in ("TPU_ACCELERATOR_TYPE", *(ALONE.keys() - WITHOUT_TPU.keys())):
+                os.environ.pop(name, None)
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
         sink = stack.enter_context(tempfile.TemporaryFile())
@@ -57,11 +57,6 @@ def quiet() -> Iterator[None]:
             stack.callback(os.dup2, saved, 2)
             os.dup2(sink.fileno(), 2)
         yield
-
-
-def _has_tpu() -> bool:
-    """Return whether this machine has a TPU of its own, without starting it."""
-    return any(Path("/dev").glob("accel[0-9]*")) or any(Path("/dev/vfio").glob("[0-9]*"))
 
 
 TOPOLOGIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy
@@ -20,7 +21,7 @@ from tools import books
 FLOORS = {
     "roofline_helpers": "common roofline chips work verdicts plot measured models pages".split(),
     "roofline": (
-        "storage terminal recurrent configurations evidence network training serving xla testing"
+        "libtpu storage terminal recurrent configurations evidence network training serving xla testing"
         " measure diagnosis validation kernels labs cli __main__"
     ).split(),
 }
@@ -40,6 +41,18 @@ def test_import_loads_nothing_heavy() -> None:
     code = f"import sys; from roofline import {names}"
     code += "; print(*sorted(m for m in sys.modules if '.' not in m))"
     assert set(python(code).split()) & set(HEAVY) == set()
+
+
+@pytest.mark.skipif(find_spec("libtpu") is None, reason="the TPU compiler isn't installed")
+def test_whoever_starts_jax_without_a_tpu_reads_nothing_of_it() -> None:
+    """As after a plain installation: JAX asks libtpu for a TPU, which complains of its hosts."""
+    mine = ("TPU_", "JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
+    code = "import roofline, jax; print(jax.devices()[0].platform)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=plain)
+    assert done.stderr == ""
+    assert done.stdout.strip() in ("cpu", "gpu", "tpu")
 
 
 def test_what_needs_jax_says_so_by_name_and_how_to_install_it() -> None:
