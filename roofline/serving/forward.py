@@ -437,7 +437,7 @@ def step(
         Whether activations that fit on the chip between two kernels stay there (`work.resident`).
     reserve : float
         The runtime's share of the memory, from 0 to below 1. vLLM's default is 0.08
-        (``gpu_memory_utilization=0.92`` in November 2026, commit 002f10e0), and was 0.1.
+        (``gpu_memory_utilization=0.92`` in vllm-project/vllm, commit 002f10e0), and was 0.1.
     chips : int
         Chips of one host that share the model by tensor parallelism, with an exposed all-reduce
         after attention and feed-forward; for a chip without a topology.

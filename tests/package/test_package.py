@@ -21,8 +21,8 @@ from tools import books
 FLOORS = {
     "roofline_helpers": "common roofline chips work verdicts plot measured models pages".split(),
     "roofline": (
-        "libtpu storage terminal recurrent configurations evidence network training serving xla testing"
-        " measure diagnosis validation kernels labs cli __main__"
+        "libtpu storage terminal recurrent configurations evidence network training serving xla"
+        " testing measure diagnosis validation kernels labs cli __main__"
     ).split(),
 }
 HEAVY = ("jax", "jaxlib", "matplotlib", "seaborn", "pandas", "scipy", "IPython")

@@ -1,8 +1,9 @@
 """The problems of jax-ml/scaling-book, one call each, with the book's answers.
 
-Some of parts 3 (sharding), 5 and 6 (training), 7 and 8 (inference), as of commit 0819a7d. The
-book's rate of a link is what software reaches (90 GB/s of v5p's 100); it leaves out the share of a
-gather that a device has already, 1/n. Where an answer differs by that, the test says so.
+Some of parts 3 (sharding), 5 and 6 (training), 7 and 8 (inference), in jax-ml/scaling-book,
+commit 0819a7d. The book's rate of a link is what software reaches (90 GB/s of v5p's 100); it leaves
+out the share of a gather that a device has already, 1/n. Where an answer differs by that, the test
+says so.
 """
 
 from __future__ import annotations
