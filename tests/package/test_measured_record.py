@@ -24,6 +24,15 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     assert loaded.bandwidth == MADE.bandwidth
 
 
+def test_a_remark_is_made_once() -> None:
+    sample = MADE.samples[0]
+    passes = [
+        replace(one, notes=notes) for one in sample.passes[:1] for notes in (("b", "a"), ("b",))
+    ]
+    noted = replace(sample, notes=("a",), passes=tuple(passes))
+    assert noted.remarks == ["a", "b"]
+
+
 def test_ceilings_are_the_best_of_their_samples() -> None:
     assert MADE.streams == pytest.approx(
         {

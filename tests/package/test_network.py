@@ -377,6 +377,8 @@ def test_the_least_of_its_lines_is_an_all_reduce_s_time(ceilings: str) -> None:
     for chip, shape in (("h100", 8), ("b200", 4), ("v5p", "4x4x4"), ("v6e", "2x4"), ("mi300x", 8)):
         over = net.topology(chip, shape, ceilings=ceilings).fast
         lines = net.collectives.lines(over)
+        slopes = [slope for _, slope in lines]  # who starts later sends faster, or is left out
+        assert slopes == sorted(set(slopes), reverse=True)
         for nbytes in (1, 4096, 10**6, 3 * 10**7, 10**9):
             least = min(start + nbytes * slope for start, slope in lines)
             seconds = net.all_reduce(nbytes, over, algorithm="custom").seconds

@@ -7,6 +7,7 @@ from matplotlib.text import Text
 from plot_suite import TWINS, new_axes, real, shown, text_overlaps
 
 from roofline_helpers import plot
+from roofline_helpers.plot.labels import spread
 
 pytestmark = pytest.mark.usefixtures("own_style")
 
@@ -17,6 +18,22 @@ def test_overlaps_are_found():
     ax.text(0.51, 0.5, "two")
     ax.text(0.1, 0.9, "three")
     assert text_overlaps(ax.figure) == [("one", "two")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "placed"),
+    [
+        ([1, 9, 5], [1, 9, 5]),  # apart already
+        ([10, 10, 13.5], [9, 11, 13.5]),
+        ([0, 9, 1], [-0.5, 9, 1.5]),
+        ([5, 3, 4], [6, 2, 4]),
+        ([19, 20], [18, 20]),  # the end is at 20
+    ],
+)
+def test_names_are_spread_to_the_nearest_places_in_their_order(
+    wanted: list[float], placed: list[float]
+) -> None:
+    assert spread(np.array(wanted, float), 2, -20, 20).tolist() == placed
 
 
 # --- labels --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 import roofline_helpers as rh
 from roofline import terminal
-from roofline_helpers.common.show import readable, significant
+from roofline_helpers.common.show import readable, shortened, significant
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,14 @@ from roofline_helpers.common.show import readable, significant
 )
 def test_the_prefix_leaves_one_to_a_thousand(value, text):
     assert rh.si(value, "B") == text
+
+
+def test_a_text_is_shortened_to_so_many_characters_and_no_further():
+    assert [shortened("roofline", most) for most in (9, 8, 7)] == [
+        "roofline",
+        "roofline",
+        "roofli…",
+    ]
 
 
 def test_significant_digits():
