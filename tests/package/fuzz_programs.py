@@ -281,7 +281,7 @@ def choice(m: Maker, x: str) -> str:
 def product(m: Maker, x: str) -> str:
     """Return a dot with batches, contracted and free axes in any order, and of any type."""
     batches, inner = m.whole(0, 1), m.whole(0, 2)
-    x = m.fitting(x, batches + inner + 1, (*FLOATS, *SMALL), 4_000)
+    x = m.fitting(x, batches + inner + 1, (*FLOATS, *SMALL, "complex64"), 4_000)
     free = m.sides(m.whole(0, 2), 2, 5, 8, 16, 33)
     known = m.shape(x)
     y = m.like(x, (*free, *known[: batches + inner]))

@@ -17,7 +17,7 @@ import roofline_helpers as rh
 from roofline import xla
 from roofline.diagnosis import explain
 from roofline.diagnosis.modelled import case_of
-from roofline.xla.pallas import counted, requested
+from roofline.xla.pallas import counted
 from roofline_helpers.chips import assumed_floor
 from roofline_helpers.common.checks import BadValue
 
@@ -98,12 +98,6 @@ def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
     for chip, most in {"v5e": 16, "v6e": 32}.items():  # the compiler's own limits
         with pytest.raises(xla.CannotCompile, match=f"limit {most}.00M"):
             xla.analyze(fn, *args, chip=chip)
-
-
-def test_a_block_whose_index_stays_is_not_fetched_again() -> None:
-    n = 4096
-    fn, args = matmul(n, n, n, 512, 256, n)  # one step along k: rows of the left operand stay
-    assert only(fn, *args).reads == (BF16 * n * n, 8 * BF16 * n * n)
 
 
 B, H, S, D = 2, 4, 1024, 128
@@ -432,42 +426,3 @@ def test_a_report_counts_and_says_what_was_declared() -> None:
     assert "declares 11 bytes, it moves" in notes
     assert "declares 7 FLOP, its matmuls have" in notes
     assert report.unknown == ()
-
-
-# --- what a function asks for ---------------------------------------------------------------------
-
-
-def test_requested_flops_of_a_scan_and_its_gradient() -> None:
-    def layers(x: Any, w: Any) -> Any:
-        return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, w)[0].sum()
-
-    args = spec(16, 256, dtype="float32"), spec(5, 256, 256, dtype="float32")
-    forward = 5 * 2 * 16 * 256**2
-    assert requested(jax.jit(layers).trace(*args).jaxpr) == forward
-    gradient = jax.grad(layers, argnums=(0, 1))
-    assert requested(jax.jit(gradient).trace(*args).jaxpr) == 3 * forward
-
-
-def test_requested_flops_of_convolutions_groups_and_complex_numbers() -> None:
-    def flops_of(fn: Any, *args: Any) -> float | None:
-        return requested(jax.jit(fn).trace(*args).jaxpr)
-
-    labels = ("NHWC", "HWIO", "NHWC")
-    same = (3 * 5 - 2) ** 2  # taps of a 3 × 3 window on 5 × 5 points that meet no padding
-    x, w = spec(2, 5, 5, 4), spec(3, 3, 4, 6)
-    padded = flops_of(
-        lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=labels), x, w
-    )
-    assert padded == 2 * 2 * 4 * 6 * same
-    spread = flops_of(
-        lambda x, w: lax.conv_transpose(x, w, (2, 2), "VALID", dimension_numbers=labels), x, w
-    )
-    assert spread == 2 * 2 * 4 * 6 * (5 * 3) ** 2  # each point meets each tap once
-    m, k, n, groups = 64, 16, 32, 4
-    sizes = spec(groups, dtype="int32")
-    ragged = jax.grad(lambda w, x, s: lax.ragged_dot(x, w, s).astype("float32").sum())
-    rows, weights = spec(m, k), spec(groups, k, n)
-    assert flops_of(lax.ragged_dot, rows, weights, sizes) == 2 * m * k * n
-    assert flops_of(ragged, weights, rows, sizes) in (2 * m * k * n, 4 * m * k * n)  # and forward
-    a = spec(8, 8, dtype="complex64")
-    assert flops_of(jnp.matmul, a, a) == 8 * 8**3
