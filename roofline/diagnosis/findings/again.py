@@ -191,37 +191,27 @@ def random_numbers(case: Case) -> Claims:
     """Yield kernels that draw random numbers; of a fused one, the part that draws them."""
     for row in case.kernels:
         flow = case.program(row).flow
-        nodes = flow.kernels.get(row.name, [])
-        work = [(n, max(flow.work(n), n.size)) for n in nodes if n.op in _COUNTED]
-        total = sum(amount for _, amount in work)
-        drawn = [(n, amount) for n, amount in work if _draws(n)]
-        share = sum(amount for _, amount in drawn) / total if total else 0.0
-        if any(node.op == "sort" for node in nodes):
+        nodes = [n for n in flow.kernels.get(row.name, ()) if n.op in _COUNTED]
+        work = {node: max(flow.work(node), node.size) for node in nodes}
+        drawn = {node: amount for node, amount in work.items() if _draws(flow, node)}
+        share = sum(drawn.values()) / max(sum(work.values()), 1)
+        if share < 0.1 or any(node.op == "sort" for node in nodes):
             continue  # what shuffles isn't what draws
-        if nodes and (_in_a_generator(flow, nodes[-1]) or _DRAWS.search(row.kernel.op_name)):
-            share, drawn = 1.0, [(nodes[-1], 1.0)]
-        if share < 0.1 or not drawn:
-            continue
         flops = row.kernel.flops
         like = replace(row.kernel, flops=replace(flops, vector=flops.vector * (1 - share)))
         lost = row.seconds if share > 0.95 else case.saved(row, like)
         evidence = f"{share:.0%} of the operations of {row.title} draw them"
-        source = flow.line(max(drawn, key=lambda pair: pair[1])[0])
+        source = flow.line(max(drawn, key=lambda node: drawn[node]))
         yield Claim("random", ((row, lost),), evidence, source=source)
 
 
-_COUNTED = ARITHMETIC | TRANSCENDENTAL | _GENERATORS | {"custom-call"}
+_COUNTED = ARITHMETIC | TRANSCENDENTAL | _GENERATORS | {"custom-call", "sort"}
 
 
-def _draws(node: Node) -> bool:
-    """Return whether a node draws random numbers."""
-    return node.op in _GENERATORS or bool(_DRAWS.search(node.op_name))
-
-
-def _in_a_generator(flow: Flow, node: Node) -> bool:
-    """Return whether a node is in a loop that draws random numbers."""
-    loops = (flow.graph.loops[name].instruction for name in node.loops)
-    return any(_DRAWS.search(loop.op_name) for loop in loops)
+def _draws(flow: Flow, node: Node) -> bool:
+    """Return whether a node draws random numbers, or is in a loop that does."""
+    around = (flow.graph.loops[name].instruction.op_name for name in node.loops)
+    return node.op in _GENERATORS or any(map(_DRAWS.search, (node.op_name, *around)))
 
 
 def captured(case: Case) -> Claims:

@@ -20,7 +20,7 @@ from roofline.xla.collectives import CollectiveOp
 from roofline.xla.flops import windows_of
 from roofline.xla.graph import CARRY, ELEMENT, Node
 from roofline.xla.hlo import ARITHMETIC, FREE, PRODUCTS, TRANSCENDENTAL
-from roofline.xla.minimum import is_real, only_for
+from roofline.xla.minimum import chooses, is_real, only_for
 
 MOST = 0.75
 """Share of a kernel's work that is needed from which on it isn't looked into."""
@@ -149,7 +149,7 @@ def branches(case: Case) -> Claims:
     for name, program in case.programs.items():
         flow = program.flow
         for node in flow.graph.nodes:
-            if not _chosen_by_vmap(flow, node):
+            if not chooses(flow.known, node):
                 continue
             sides = [_seconds_for(case, name, flow, node, side) for side in (1, 2)]
             dearer = max(sides, key=lambda side: sum(side.values()))
@@ -162,17 +162,6 @@ def branches(case: Case) -> Claims:
                 "examples; what the dearer one takes is in vain for each that takes the other"
             )
             yield Claim("both-branches", parts, evidence, source=flow.line(node))
-
-
-def _chosen_by_vmap(flow: Flow, node: Node) -> bool:
-    """Return whether a select takes whole examples from two values, as `vmap` makes of `cond`."""
-    if node.op != "select" or node.size < 2 or node.ops[0].dims != node.dims:
-        return False
-    name, mask = node.op_name, flow.known[node.ops[0]]
-    examples = math.prod(node.dims[axis] for axis in mask.varies)
-    unknown = mask.nonzero.share == mask.false.share == 1
-    written = name.endswith("select_n") and "vmap(" in name and "_where" not in name
-    return written and unknown and 8 * examples <= node.size
 
 
 def _seconds_for(case: Case, program: str, flow: Flow, node: Node, side: int) -> dict[str, float]:
