@@ -325,7 +325,7 @@ NAMED: dict[str, Kind] = {
     "an array that grows": (
         lengthened,
         (spec(60, 8, 512),),
-        *(MOVED, "growing", 0.4, "concatenate of ", "jnp.concatenate"),
+        *(MOVED, "joined", 0.4, "holds copies of ", "jnp.concatenate"),
     ),
     "repeated keys and values": (
         attended,

@@ -55,7 +55,6 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     wide.widened,
     wide.float64,
     again.random_numbers,
-    moved.growing,
     moved.repeats,
     moved.relaid,
     moved.filled_stacks,

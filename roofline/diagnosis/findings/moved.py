@@ -314,39 +314,6 @@ def _overwrites(node: Node) -> bool:
     return node.op == "dynamic-update-slice" and bool(node.loops)
 
 
-_LENGTHS = 16
-"""Different lengths from which on copies count as those of a growing array."""
-
-_PIECES = frozenset({"slice", "concatenate", "pad", "dynamic-slice", "dynamic-update-slice"})
-
-
-def growing(case: Case) -> Claims:
-    """Yield many kernels of one line that move an array, each at another length."""
-    lines: dict[tuple[str, str, str], list[tuple[TimedRow, Node]]] = {}
-    for row in case.kernels:
-        nodes = case.program(row).flow.kernels.get(row.name, [])
-        pieces = [node for node in nodes if node.op in _PIECES]
-        largest = max(pieces, key=lambda node: node.shape.bytes, default=None)
-        read = sum(row.kernel.read.values())  # of any memory
-        if largest is not None and 4 * largest.shape.bytes >= read > 0:
-            key = row.program, row.source, largest.op
-            lines.setdefault(key, []).append((row, largest))
-    for (_, line, opcode), found in lines.items():
-        sizes = {node.size for _, node in found}
-        if len(sizes) < _LENGTHS or len(sizes) < 0.5 * len(found):
-            continue
-        ordered = sorted((node for _, node in found), key=lambda node: node.size)
-        parts = tuple((row, _moving(case, row, node)) for row, node in found)
-        evidence = f"{opcode} of {len(sizes)} lengths, {ordered[0].shape} to {ordered[-1].shape}"
-        yield Claim("growing", parts, evidence, source=line, known=True)
-
-
-def _moving(case: Case, row: TimedRow, node: Node) -> float:
-    """Return the seconds that a kernel spends on moving a piece of an array."""
-    only = set(row.kernel.operations) <= _SAME | _PIECES | {"constant", "broadcast"}
-    return row.seconds if only else case.without_bytes(row, read=node.shape.bytes)
-
-
 def repeats(case: Case) -> Claims:
     """Yield kernels that write an array several times over, for others to read."""
     for row in case.kernels:
