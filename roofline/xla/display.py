@@ -139,7 +139,8 @@ def first_change(findings: Sequence[Finding], whole: float) -> list[str]:
     cost = f", in kernels that take {share} of the time" if first.kernels and first.share else ""
     said = [f"{where} this first: {first.title}{cost}."]
     if first.kind and first.known:
-        said.append(f"{first.evidence[:1].upper()}{first.evidence[1:]}.")
+        shape = "[" in first.evidence.split(" ")[0]
+        said.append(f"There, {first.evidence}." if shape else sentence(first.evidence))
     left = f" Without it {si(max(whole - first.seconds, 0.0), 's')} are left of {si(whole, 's')}."
     return [*said, sentence(first.advice) + (left if first.known else "")]
 

@@ -288,6 +288,8 @@ def _stored(case: Case, name: str, carry: Node, update: Node, readers: list[Node
         if row is not None:
             moves = {"written" if node is update else "read": float(size)}
             only = all(each.op in MOVES for each in flow.kernels[node.kernel])
+            # what makes nothing but the stack goes: the later loop makes it from what it has
+            only |= node is update and all(m.size == carry.size for m in flow.made(node.kernel))
             parts.append((row, row.seconds if only else case.without_bytes(row, **moves)))
     at = flow.line(readers[0])
     evidence = (

@@ -12,6 +12,7 @@ from roofline.diagnosis.findings.causes import (
     Claim,
     Claims,
 )
+from roofline.diagnosis.findings.small import by_compiler
 from roofline.diagnosis.flow import VIEWS, Flow
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import TimedRow
@@ -87,8 +88,10 @@ def moved(case: Case) -> Claims:
         flow, kernel = program.flow, row.kernel
         made = flow.made(row.name)
         size = sum(node.shape.bytes for node in made)
-        apart = kernel.collective is not None or kernel.host_bytes or not kernel.written_bytes
-        if apart or not made or kernel.bytes < _SMALL or _fetches(made):
+        apart = (
+            kernel.collective is not None or kernel.host_bytes or not any(kernel.written.values())
+        )
+        if apart or not made or sum(kernel.traffic.values()) < _SMALL or _fetches(made):
             continue
         nodes = flow.kernels[row.name]
         if {node.op for node in nodes} & {"gather", "scatter", "sort", "custom-call"}:
@@ -113,7 +116,7 @@ def _claimed(case: Case, program: Program, row: TimedRow, made: list[Node], shar
     nodes, largest = flow.kernels[row.name], max(made, key=lambda node: node.shape.bytes)
     opcodes = {node.op for node in nodes}
     # what is updated in place isn't moved: the ledger counts what is written
-    written = kernel.written_bytes * max(flow.graph.places[row.name], 1)
+    written = sum(kernel.written.values()) * max(flow.graph.places[row.name], 1)
     in_place = written < 0.5 * sum(node.shape.bytes for node in made)
     found = _cause_of(case, program, row, nodes, largest, opcodes, in_place)
     if found is None:
@@ -266,7 +269,8 @@ def _in_a_loop(
     case: Case, flow: Flow, row: TimedRow, nodes: list[Node], shape: Shape, in_place: bool
 ) -> tuple[str, str] | None:
     """Return how a loop copies a slice of its inputs, or a result into its stack."""
-    if case.platform == "cpu" and row.kernel.bytes < _CACHE:
+    loops = [flow.graph.loops[node.loops[-1]] for node in nodes if node.loops]
+    if (case.platform == "cpu" and row.kernel.bytes < _CACHE) or any(map(by_compiler, loops)):
         return None
     if any(_reorders(flow, node) for node in nodes):
         return "layout-copy", f"{shape} is read in one order and written in another"

@@ -49,7 +49,7 @@ def short_kernels(case: Case) -> Claims:
     for loop in dict.fromkeys(around.values()):
         rows = [row for row in short if around[id(row)] == loop]
         launches = sum(row.launches for row in rows)
-        waits = loop is None or _sequential(case.programs[loop[0]].flow, loop[1])
+        waits = loop is None or _waits(case.programs[loop[0]].flow, loop[1])
         if waits and not case.measured:
             continue
         parts = tuple((row, max(row.lost, 0.0)) for row in rows)
@@ -74,13 +74,17 @@ def _loop_of(case: Case, row: TimedRow) -> tuple[str, str] | None:
     return (row.program, loops[-1]) if loops else None
 
 
-def _sequential(flow: Flow, name: str) -> bool:
-    """Return whether a turn multiplies what the one before made."""
+def by_compiler(loop: Loop) -> bool:
+    """Return whether a compiler wrote a loop for one operation, as of a factorisation."""
+    return loop.instruction.op_name.rpartition("/")[2] not in ("", "while")
+
+
+def _waits(flow: Flow, name: str) -> bool:
+    """Return whether turns can't become fewer: each multiplies what the one before made."""
     loop = flow.graph.loops[name]
     late = _after(flow, {carry.number for carry in loop.carry if carry.size > 1})
-    return any(
-        number in late and name in flow.graph.nodes[number].loops for number in flow.products
-    )
+    inside = (number in late and name in flow.graph.nodes[number].loops for number in flow.products)
+    return by_compiler(loop) or any(inside)
 
 
 def _after(flow: Flow, numbers: set[int]) -> set[int]:
@@ -109,8 +113,8 @@ def turn_by_turn(case: Case) -> Claims:
                 if row is not None and _loop_of(case, row) == (name, loop.name)
             ]
             turns = loop.turns or round(max((row.launches for row in rows), default=0))
-            if turns < 4 or loop.instruction.op_name.rpartition("/")[2] not in ("", "while"):
-                continue  # or a compiler's own loop
+            if turns < 4 or by_compiler(loop):
+                continue
             if loop.name in whole_loops:
                 yield from _at_once(case, flow, loop, rows)
             elif _is_linear(flow, loop):
