@@ -147,6 +147,71 @@ def pooled(x: Any) -> Any:
     return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
 
+def residual_block(x: Any, first: Any, second: Any, gain: Any) -> Any:
+    def loss(first: Any, second: Any) -> Any:
+        y = x + convolved(convolved(x, first) * gain, second)
+        return (y.astype(jnp.float32) ** 2).mean()
+
+    return jax.grad(loss, (0, 1))(first, second)
+
+
+def rk4(a: Any, y: Any) -> Any:
+    def step(y: Any, _: Any) -> Any:
+        one = jnp.tanh(a @ y)
+        two = jnp.tanh(a @ (y + 0.005 * one))
+        three = jnp.tanh(a @ (y + 0.005 * two))
+        four = jnp.tanh(a @ (y + 0.01 * three))
+        return y + 0.01 / 6 * (one + 2 * two + 2 * three + four), None
+
+    return lax.scan(step, y, None, length=50)[0]
+
+
+def routed_experts(x: Any, up: Any, down: Any, at: Any) -> Any:
+    hidden = jax.nn.gelu(jnp.einsum("ecd,edf->ecf", x[at], up))
+    rows = jnp.einsum("ecf,efd->ecd", hidden, down)
+    return jnp.zeros_like(x).at[at.reshape(-1)].add(rows.reshape(-1, x.shape[-1]))
+
+
+def lstm(x: Any, w: Any, u: Any) -> Any:
+    def step(carry: Any, a: Any) -> Any:
+        h, c = carry
+        i, f, g, o = jnp.split(a + h @ u, 4, -1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
+
+    none = jnp.zeros((x.shape[1], u.shape[0]))
+    return lax.scan(step, (none, none), x @ w)[0][0]
+
+
+def long_convolution(x: Any, k: Any) -> Any:
+    return jnp.fft.irfft(jnp.fft.rfft(x) * jnp.fft.rfft(k))
+
+
+def solved(a: Any, b: Any) -> Any:
+    return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(a), b, lower=True)
+
+
+def messages(h: Any, source: Any, to: Any, w: Any) -> Any:
+    return jax.nn.relu(jax.ops.segment_sum((h @ w)[source], to, len(h)) + h)
+
+
+def power_iteration(a: Any, v: Any) -> Any:
+    def step(state: Any) -> Any:
+        u = a @ state[0]
+        return u / jnp.linalg.norm(u), state[1] + 1
+
+    return lax.while_loop(lambda state: state[1] < 50, step, (v, 0))[0]
+
+
+def in_bf16(x: Any, first: Any, second: Any) -> Any:
+    def loss(*w: Any) -> Any:
+        first, second = (each.astype(x.dtype) for each in w)
+        return ((jax.nn.gelu(x @ first) @ second).astype(jnp.float32) ** 2).mean()
+
+    by_w = jax.grad(loss, (0, 1))(first, second)
+    return first - 0.01 * by_w[0], second - 0.01 * by_w[1]
+
+
 WIDE = functools.partial(spec, dtype=jnp.float32)
 INTS = functools.partial(spec, dtype=jnp.int32)
 GATED = [{"gate": spec(1024, 4096), "up": spec(1024, 4096), "down": spec(4096, 1024)}] * 2
@@ -243,5 +308,27 @@ CLEAN: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "clipped": (clipped, ([WIDE(1024, 1024)] * 3,), {}),
     "histogram": (lambda i: jnp.zeros(64).at[i].add(1.0), (INTS(65536),), {}),
     "lengths": (until_length, (WIDE(32, 512, 256), INTS(32)), {}),
+    "residual block": (
+        residual_block,
+        (spec(64, 56, 56, 64), spec(3, 3, 64, 64), spec(3, 3, 64, 64), spec(64)),
+        {},
+    ),
+    "Runge-Kutta": (rk4, (WIDE(256, 256), WIDE(256, 64)), {}),
+    "routed experts": (
+        routed_experts,
+        (spec(4096, 1024), spec(8, 1024, 2048), spec(8, 2048, 1024), INTS(8, 512)),
+        {},
+    ),
+    "LSTM": (lstm, (WIDE(64, 64, 512), WIDE(512, 2048), WIDE(512, 2048)), {}),
+    "long convolution": (long_convolution, (WIDE(512, 8192), WIDE(512, 8192)), {}),
+    "a system of equations": (solved, (WIDE(1024, 1024), WIDE(1024, 256)), {}),
+    "messages on a graph": (
+        messages,
+        (WIDE(10_000, 128), INTS(80_000), INTS(80_000), WIDE(128, 128)),
+        {},
+    ),
+    "power iteration": (power_iteration, (WIDE(2048, 2048), WIDE(2048)), {}),
+    "mixed precision": (in_bf16, (spec(4096, 1024), WIDE(1024, 4096), WIDE(4096, 1024)), {}),
+    "Langevin": (lambda x, n: x - 0.01 * (x**3 - x) + 0.1 * n, (WIDE(2**20), WIDE(2**20)), {}),
 }
 """Programs that already do what is advised, as function, arguments and options of `jax.jit`."""

@@ -25,6 +25,7 @@ from test_diagnosis_findings import H200
 import roofline
 import roofline_helpers as rh
 from roofline import xla
+from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.findings import Case, Finding, detect, findings
 from roofline.diagnosis.findings.causes import Claim
 from roofline.diagnosis.modelled import modelled_case
@@ -36,6 +37,7 @@ from roofline.xla.causes import (
     KEPT,
     MOVED,
     REPEATED,
+    SERIAL,
     SMALL,
     UNUSED,
     WIDE,
@@ -154,6 +156,25 @@ def swapped(a: Any, b: Any) -> Any:
         return c[0] + 1, c[2], c[1].at[c[0]].set(c[2][c[0]])
 
     return lax.while_loop(lambda c: c[0] < 50, step, (0, a, b))
+
+
+def correlated(x: Any) -> Any:
+    spectrum = jnp.fft.fft(x)
+    return jnp.fft.ifft(spectrum * jnp.conj(spectrum)).real
+
+
+def averaged(x: Any) -> Any:
+    return lax.scan(lambda m, v: (0.9 * m + 0.1 * v,) * 2, jnp.zeros(x.shape[1:]), x)[1]
+
+
+def forgotten(layers: Any, x: Any) -> Any:
+    def loss(layers: Any) -> Any:
+        y = x
+        for w in layers:
+            y = y + jax.checkpoint(lambda y, w: jnp.tanh(jnp.tanh(y @ w) @ w.T))(y, w)
+        return (y**2).mean()
+
+    return jax.grad(loss)(layers)
 
 
 def lengthened(x: Any) -> Any:
@@ -282,6 +303,11 @@ NAMED: dict[str, Kind] = {
         (spec(256, 4096),),
         *(ZEROS, "real-as-complex", 0.2, "has no imaginary part", "jnp.fft.fft"),
     ),
+    "an autocorrelation": (
+        correlated,
+        (spec(256, 4096),),
+        *(ZEROS, "real-as-complex", 0.4, "has no imaginary part", "jnp.fft.fft(x)"),
+    ),
     "the gradient of a ragged matmul by its weights": (
         by_weights(lambda w, x, sizes: lax.ragged_dot(x, w, sizes)),
         (narrow(16, 256, 512), narrow(1024, 256), ints(16)),
@@ -347,6 +373,11 @@ NAMED: dict[str, Kind] = {
         (spec(), spec(20), spec(1000, 1000)),
         *(KEPT, "residuals", 0.2, "is filled by one loop and read by another", "jnp.sin(y + z)"),
     ),
+    "many small matrices": (
+        lambda x: jnp.linalg.cholesky(x),
+        (spec(20_000, 6, 6),),
+        *(SERIAL, "small-factorisations", 0.3, "20,000 matrices of 6 × 6", "linalg.cholesky"),
+    ),
     "one product a turn": (
         lambda x, w: lax.map(lambda row: row @ w, x),
         (spec(256, 16, 512), spec(512, 512)),
@@ -368,6 +399,47 @@ def test_what_is_in_vain_is_named_with_its_kind_its_share_and_its_line(name: str
     file, _, number = first.source.rpartition(":")
     assert file.endswith("test_diagnosis_kinds.py")
     assert line in Path(__file__).read_text("utf-8").splitlines()[int(number) - 1]
+
+
+def on_an_h200(fn: Callable[..., Any], *args: Any, ceilings: Ceilings = H200) -> Case:
+    """Return a function as this machine's compiler makes it, with an H200's launches and rates."""
+    lowered = jax.jit(fn).lower(*args)
+    written = lowered.compiler_ir("hlo").as_hlo_module().to_string()
+    return modelled_case(
+        Program(str(lowered.compile().as_text()), "gpu", written=written), ceilings, 1.7e-6
+    )
+
+
+def test_turns_that_only_scale_and_add_can_go_by_halves() -> None:
+    first = findings(on_an_h200(averaged, spec(2048, 1024)))[0]
+    assert (first.cause, first.known) == ("linear-recurrence", True)
+    assert "each of 2,048 turns" in first.evidence
+    nonlinear = on_an_h200(CLEAN["recurrent"][0], *CLEAN["recurrent"][1])
+    assert not {"linear-recurrence", "turn-by-turn", "short-kernels"} & named(nonlinear).keys()
+
+
+def test_a_checkpoint_is_in_vain_only_where_memory_would_hold_its_values() -> None:
+    args = [spec(1024, 1024)] * 4, spec(1024, 1024)
+    found = named(on_an_h200(forgotten, *args))["checkpoint"]
+    assert found.kind == AGAIN
+    assert found.seconds > 0
+    assert H200.chip is not None
+    memory = H200.chip.memory["hbm"]
+    full = replace(memory, capacity=replace(memory.capacity, value=2**25))
+    chip = replace(H200.chip, memory={**H200.chip.memory, "hbm": full})
+    assert "checkpoint" not in named(on_an_h200(forgotten, *args, ceilings=Ceilings(chip)))
+
+
+@pytest.mark.parametrize("name", ["one-hot rows", "some columns", "an autocorrelation", "padding"])
+def test_what_is_known_is_told_as_an_interval_within_the_call(name: str) -> None:
+    fn, args, *_ = NAMED[name]
+    case = timed(compiled(fn, *args), 1.5)
+    first = next(finding for finding in findings(case) if finding.known)
+    assert first.saves is not None
+    low, high = first.saves
+    assert 0 <= low <= first.seconds / 1.5
+    assert first.seconds <= high <= case.wall - case.floor
+    assert not any(finding.saves for finding in findings(case) if not finding.known)
 
 
 @pytest.mark.parametrize("name", ["one-hot rows", "some columns", "a cache by a mask", "padding"])

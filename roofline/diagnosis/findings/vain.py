@@ -50,7 +50,8 @@ def in_vain(case: Case) -> Claims:
             continue
         kept = flow.kept(row.name, sum(row.kernel.read.values()), flow.needs.useful)
         main = largest(nodes, functools.partial(_lost, flow))
-        if main is None or kept.least > (MOST if flow.work(main) else 0.5 * MOST):
+        works = main is not None and flow.work(main) and main.op != "select"
+        if main is None or kept.least > (MOST if works else 0.5 * MOST):
             continue
         seconds = case.saved(row, less(row.kernel, kept))
         unread = flow.whole(main).share <= flow.needs.useful(main).share * 1.01
