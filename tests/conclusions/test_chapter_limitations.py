@@ -29,6 +29,10 @@ def test_the_smallest_kernels_take_a_microsecond_and_large_streams_come_near_the
     streams = kernels[kernels.kind == "stream"]
     tiny = streams[streams.bytes < 1e5].cold_s
     assert 0.8e-6 < tiny.quantile(0.1) < tiny.quantile(0.9) < 1.7e-6
+    h100, record = rh.chip("h100"), rh.measured.device_records()["h100"]
+    assert h100.floor
+    assert 3e-6 < h100.floor.value < 3.5e-6
+    assert 4e-6 < record.sample("scale in place, looped 64 KiB fp32").seconds < 4.5e-6
     large = streams[streams.bytes > 1e8]
     assert 0.8 < (large.least / large.cold_s).median() < 0.95
 
