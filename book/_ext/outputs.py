@@ -162,7 +162,8 @@ def open_fold(translator: Any, node: HideCodeCellNode) -> None:
     """Open a fold whose summary says what is inside."""
     prompt = node["prompt_show"]
     made = any("<table" in raw.astext() for raw in node.findall(nodes.raw))
-    summary = "Table" if made else translator.encode(SUMMARIES.get(prompt, prompt))
+    named = translator.encode(SUMMARIES.get(prompt, prompt))
+    summary = "Table" if made and prompt in SUMMARIES else named  # a title of its own stays
     translator.body.append(f'<details class="fold"><summary>{summary}</summary>\n')
 
 
