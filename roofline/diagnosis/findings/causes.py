@@ -15,8 +15,6 @@ from roofline.diagnosis.rows import BETWEEN, KERNEL, LOOP, TimedRow
 from roofline.xla.causes import CAUSES as CAUSES
 from roofline.xla.causes import Finding as Finding
 from roofline.xla.expected import expected_of
-from roofline.xla.flops import is_product
-from roofline.xla.hlo import Site
 from roofline.xla.kernel import kernel_of
 
 OVERSTATED = 2.5
@@ -119,24 +117,9 @@ class Case:
         """Return the program of a kernel."""
         return self.programs[row.program]
 
-    def parts(self) -> Iterator[tuple[TimedRow, Program, Site]]:
-        """Yield every instruction inside a kernel, with the kernel and its program."""
-        for row in self.kernels:
-            program = self.program(row)
-            for part in program.instructions(row.name):
-                yield row, program, part
-
-    def products(self) -> Iterator[tuple[TimedRow, Program, Site]]:
-        """Yield those that multiply matrices."""
-        return (part for part in self.parts() if is_product(part[2]))
-
     def row(self, beside: TimedRow, name: str) -> TimedRow | None:
         """Return the kernel of this name in the program of another one."""
         return self.by_name.get((beside.program, name))
-
-    def roof(self, row: TimedRow, like: xla.Row) -> float:
-        """Return the least seconds that a kernel's launches would take if they were like this."""
-        return self.ceilings.seconds(like, row.launches) or 0.0
 
     def slow(self, row: TimedRow) -> bool:
         """Return whether a kernel takes more than twice its roof, for more than its launches."""
@@ -174,7 +157,7 @@ class Case:
         like = replace(like, cycles=None, matmul=(), form=None)
         chip = self.ceilings.chip
         if chip is None or self.ceilings.measured is not None:
-            return self.roof(row, like)
+            return self.ceilings.seconds(like, row.launches) or 0.0
         launched = replace(like, launches=max(round(row.launches), 1))
         return expected_of(kernel_of(launched, chip.per_device())).known
 

@@ -233,8 +233,11 @@ def _is_wide(shape: Shape) -> bool:
 
 def narrow_sums(case: Case) -> Claims:
     """Yield integer products whose sums have fewer than 32 bits, far below their roof."""
-    for row, _, part in case.products():
-        kinds = [shape.dtype for shape in (*part.operands[:2], *part.instruction.shape.leaves[:1])]
-        if case.slow(row) and all(re.fullmatch(r"[su](4|8|16)", kind) for kind in kinds):
-            evidence = f"{part.operands[0]} · {part.operands[1]} → {part.instruction.shape}"
-            yield Claim("slow-type", ((row, row.lost),), evidence)
+    for row in filter(case.slow, case.kernels):
+        flow = case.program(row).flow
+        for node in flow.kernels.get(row.name, ()):
+            kinds = [each.dtype for each in (*node.ops[:2], node)]
+            narrow = all(re.fullmatch(r"[su](4|8|16)", kind) for kind in kinds)
+            if node.number in flow.products and narrow:
+                evidence = f"{node.ops[0].shape} · {node.ops[1].shape} → {node.shape}"
+                yield Claim("slow-type", ((row, row.lost),), evidence)
