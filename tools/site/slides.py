@@ -14,42 +14,16 @@ from bs4 import BeautifulSoup, Tag
 
 from tools import books
 
-STYLE = """html { scroll-padding: 0 } main { max-width: none; padding: 0 } .key { padding: 4vh 8vw }
-.slide { display: flex; flex-direction: column; height: 100vh; overflow: hidden; padding: 3vh 6vw; break-after: page; font-size: 1.4rem }
-.slide > * { flex: none; max-width: 100% } .slide h1, .slide h2 { border: 0; margin: 0 0 3vh }
-.slide :is(li, p) { font-size: 1em; margin: 0.5em 0; max-width: none } .slide .where { margin: 0 0 2vh; font-size: 0.65em }
-.slide figure { flex: 1 1 0; min-height: 0; display: flex; flex-direction: column; margin: 0 }
-.slide img { flex: 1 1 0; min-height: 0; width: 100%; object-fit: contain } .slide figcaption { max-width: none; font-size: 0.8em }
-.key > div { break-inside: avoid; margin: 2rem 0 } @page { size: A4 landscape; margin: 10mm }
-@media print { .slide { height: 185mm } }"""  # noqa: E501
-TURN = """const slides = [...document.querySelectorAll(".slide")];
-const fit = () => { for (const one of slides) {
-  const tall = () => one.scrollHeight > one.clientHeight || (one.querySelector("img")?.clientHeight ?? 1e4) < one.clientHeight / 3;
-  for (let size = 100; size > 35; size -= 5) {
-    one.style.fontSize = `${0.0144 * size}rem`;
-    if (!tall()) break;
-  }
-} };
-const by = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, " ": 1, ArrowLeft: -1, ArrowUp: -1, PageUp: -1 };
-addEventListener("keydown", (event) => {
-  const here = slides.findIndex((one) => one.getBoundingClientRect().bottom > innerHeight / 2);
-  const next = { Home: 0, End: slides.length - 1 }[event.key] ?? (by[event.key] ? here + by[event.key] : NaN);
-  if (Number.isNaN(next) || event.ctrlKey || event.metaKey || event.altKey) return;
-  event.preventDefault();
-  slides[Math.max(0, Math.min(next, slides.length - 1))].scrollIntoView({ behavior: "instant" });
-});
-addEventListener("load", fit);
-addEventListener("resize", fit);"""  # noqa: E501
+HERE = Path(__file__).parent
 
 
 def place(part: Tag, page: str) -> str:
     """Return a link to the section that a part of a page is from: "5. Fusion · Four ways"."""
     section = part if part.name == "section" else part.find_parent("section")
-    heads = [h.get_text() for h in part.find_all_previous(["h1", "h2"], limit=1)]
-    chapter = part.find_previous("h1")
-    names = dict.fromkeys([chapter.get_text() if chapter else "", *heads])
+    above = part.find_previous("h1"), part.find_previous(["h1", "h2"])
+    names = dict.fromkeys(one.get_text() for one in above if one)
     anchor = f"#{section['id']}" if section is not None and section.get("id") else ""
-    return f'<p class="where"><a href="{page}{anchor}">{" · ".join(filter(None, names))}</a></p>'
+    return f'<p class="where"><a href="{page}{anchor}">{" · ".join(names)}</a></p>'
 
 
 def parts(site: Path, name: str) -> tuple[str, str]:
@@ -87,16 +61,20 @@ def parts(site: Path, name: str) -> tuple[str, str]:
 
 def write(site: Path, pages: list[str]) -> None:
     """Write both files next to the folder of the site."""
+
+    def read(kind: str) -> str:
+        return (HERE / f"slides.{kind}").read_text("utf-8")
+
     sheet = BeautifulSoup((site / "index.html").read_text("utf-8"), "html.parser")
     [style] = [str(one["href"]) for one in sheet.select('link[rel="stylesheet"]')]
     book = sheet.h1.get_text().removesuffix("#") if sheet.h1 else "Slides"
     head = '<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8">'
     head += '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += f'<link rel="stylesheet" href="{site.name}/{style}"><style>{STYLE}</style>'
+    head += f'<link rel="stylesheet" href="{site.name}/{style}"><style>{read("css")}</style>'
     first = f'<section class="slide"><h1>{book}</h1><p>Arrow keys turn the slides.</p></section>'
     shown, keys = zip(*(parts(site, page) for page in pages), strict=True)
     for name, content in (("slides", (first, *shown)), ("answers", keys)):
-        script = f"<script>{TURN}</script>" if name == "slides" else ""
+        script = f"<script>{read('js')}</script>" if name == "slides" else ""
         title = f"<title>{book}: {name}</title>"
         body = f"{head}{title}<main>{''.join(content)}</main>{script}</html>"
         site.with_name(f"{name}.html").write_text(body, "utf-8")
