@@ -332,7 +332,8 @@ def _equation(
         return count_of(closed, values[-len(getattr(closed, "jaxpr", closed).invars) :], sizes)
     count = equation_count(equation, sizes)
     whole = all(
-        getattr(var.aval, "size", FEW + 1) <= FEW and np.dtype(var.aval.dtype).kind in "bui"
+        getattr(var.aval, "size", FEW + 1) <= FEW
+        and np.dtype(var.aval.dtype).kind in ("b", "u", "i")
         for var in equation.outvars
         if "key" not in str(var.aval.dtype)
     )
