@@ -75,3 +75,36 @@ def test_what_ten_measured_rows_are_said_to_gain() -> None:
     assert shape("h100", 64, 12288, 4096) < 0.85 * 3 * shape("h100", 64, 4096, 4096)
     law = rh.measured.law("matmul", "h100", "bf16")
     assert 0.4 < law.start / law.seconds(rh.work.matmul(1024, 1024, 1024)) < 0.5
+
+
+def test_rows_are_nearly_free_up_to_half_the_ridge_only() -> None:
+    """Rows at a tile, over one row, in the median; at the ridge they cost a sixth or more."""
+    gemms = rh.measured.table("matmul")
+    ROWS = {"a100-80gb": (64, 128), "h100": (128, 256), "h200": (96, 192)}
+    ROWS |= dict.fromkeys(("b200", "b300", "gb200"), (128, 256))
+    at = []
+    for chip, sides in ROWS.items():
+        for dtype in ("bf16", "fp8")[: 1 if chip == "a100-80gb" else 2]:
+            rows = gemms.query("chip == @chip and dtype == @dtype")
+            times = rows.pivot(index=["n", "k"], columns="m", values="seconds")
+            times = times[times[1] > 20e-6]
+            half, ridge = ((times[m] / times[1]).median() for m in sides)
+            assert half < 1.21, (chip, dtype)
+            at.append(ridge)
+    assert 1.15 < min(at) < 1.18
+    assert 1.6 < max(at) < 1.7
+
+
+def test_a_large_cache_turns_the_order_of_sizes_round() -> None:
+    rows = under_the_roof().query("chip == 'l40s'")
+    shares = [
+        rows[rows.least.between(*edges)]["share"].median() for edges in ((1e-5, 3e-5), (3e-4, 1))
+    ]
+    assert shares[0] > 1 > 0.7 > shares[1]
+
+
+def test_the_start_of_a_bf16_matmul_by_chip() -> None:
+    starts = {law.chip: law.start for law in rh.measured.laws_of("matmul") if law.dtype == "bf16"}
+    assert 4e-6 < starts["a100-80gb"] < 5e-6
+    for chip in ("l40s", "h100", "h200", "b200", "b300", "gb200", "rtx-pro-6000"):
+        assert 1.9e-6 < starts[chip] < 3e-6
