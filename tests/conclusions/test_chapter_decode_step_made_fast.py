@@ -2,6 +2,7 @@
 
 import pytest
 
+import roofline
 from roofline.labs import riddle
 
 
@@ -19,3 +20,11 @@ def test_the_orders_tell_the_decode_step_s_story_at_batch_64() -> None:
     moved = [orders[state]["bars"][1] for state in path]
     assert moved[0] > ms[""] / 2
     assert max(moved[3:]) < 0.5
+
+
+def test_donation_alone_gains_only_with_one_conversation() -> None:
+    ms = {(r["rung"], r["batch"]): 1e3 * r["seconds"] for r in roofline.evidence.decode()["rungs"]}
+    for batch, gain in {1: 0.27, 16: 0, 64: 0}.items():
+        saved = ms["unrolled", batch] - ms["donated", batch]
+        assert saved == pytest.approx(gain, abs=0.1), batch
+    assert ms["cuDNN", 1] > ms["side by side", 1]

@@ -50,3 +50,19 @@ def test_short_kernels_gain_little_and_long_ones_more_on_every_data_centre_gpu()
                 if dtype in times:
                     rows = times[times["bf16"].between(low, high)]
                     assert least < (rows["bf16"] / rows[dtype]).median() < most
+
+
+def test_scales_in_blocks_cost_long_matmuls_on_hopper_ada_and_the_rtx() -> None:
+    """Cold matmuls beyond 1 ms: fp8's gain with a scale for the tensor, and in blocks."""
+    gains = {"h100": (1.76, 1.63), "h200": (1.81, 1.63), "b200": (1.81, 1.83)}
+    gains |= {"l40s": (1.85, 1.11), "rtx-pro-6000": (1.85, 1.49)}
+    for chip, known in gains.items():
+        gemms = rh.measured.table("matmul").query("chip == @chip")
+        size = gemms["dtype"].map({"bf16": 2, "fp8": 1, "fp8 in blocks": 1}).astype(float)
+        size *= gemms["n"] * gemms["k"]
+        size *= gemms["library"].map({"sglang": 6, "trtllm": 1, "vllm": 1}).astype(float)
+        cold = gemms[size >= 2 * rh.chip(chip).memory["l2"].capacity.value]
+        times = cold.pivot_table("seconds", ["n", "k", "m"], "dtype", observed=True)
+        times = times[times["bf16"] > 1e-3]
+        for dtype, gain in zip(("fp8", "fp8 in blocks"), known, strict=True):
+            assert (times["bf16"] / times[dtype]).median() == pytest.approx(gain, abs=0.01)
