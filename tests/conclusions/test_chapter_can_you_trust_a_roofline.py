@@ -107,3 +107,19 @@ def test_a_booking_by_the_count_is_too_short_and_the_range_holds_it() -> None:
     assert booked["predicted s"] / booked["published s"] == pytest.approx(0.74, abs=0.01)
     inside = ((recipes >= low) & (recipes <= high)).mean()
     assert 0.75 < inside < 0.85
+
+
+def test_training_steps_err_to_the_fast_side_but_dense_ones_on_h100s() -> None:
+    board, before = roofline.scoreboard(law=True), roofline.scoreboard()
+    assert (board.error[board.step == "training"] < 0).mean() == pytest.approx(0.8, abs=0.03)
+    dense = (board.step == "training") & (board.kind == "dense")
+    h100 = board.error[dense & (board.chip == "h100")]
+    assert ((h100 > 0).sum(), len(h100)) == (11, 15)
+    assert h100.median() == pytest.approx(0.056, abs=0.005)
+    gpu = board.chip.map(lambda key: rh.chip(key).kind) == "gpu"
+    mixed = board.kind != "dense"
+    left = [
+        board.error[rows].abs().median() / before.error[rows].abs().median()
+        for rows in (gpu & dense, gpu & mixed)
+    ]
+    assert left == pytest.approx([0.35, 0.91], abs=0.05)

@@ -103,6 +103,8 @@ def test_uneven_loads_cost_whole_experts_wherever_they_compute() -> None:
     whole, cut = ratio["whole experts"], ratio["width cut"]
     assert max(whole.loc[16:128].max(), cut.loc[16:128].max()) < 1 + 1 / 8
     assert max(whole.loc[16:128].median(), cut.loc[16:128].median()) < 1
+    few = {n: max(whole.loc[n].median(), cut.loc[n].median()) for n in (2, 4, 8)}
+    assert few == pytest.approx({2: 1.13, 4: 1.20, 8: 1}, abs=0.06)
     assert 1.1 < whole.loc[512:1024].median() < 1.2
     assert (whole.loc[2048:].min(), whole.loc[2048:].max()) == pytest.approx((1.26, 3.44), abs=0.01)
     assert 1.05 < cut.loc[2048:].median() < 1.1

@@ -94,3 +94,15 @@ def test_a_b300_reads_prompts_sooner_and_makes_tokens_as_fast_as_a_b200() -> Non
     assert ratio["token_ms"].median() == pytest.approx(1.01, abs=0.01)
     assert ratio["first_ms"].median() == pytest.approx(1.13, abs=0.01)
     assert ratio["first_ms"].quantile(0.1) > 1.02
+
+
+def test_with_many_sequences_a_small_draft_gains_if_its_guesses_are_accepted() -> None:
+    large = rh.models.model("llama-3-70b")
+    host = roofline.network.topology("v6e", 8, ceilings="reached")
+    target, draft = (
+        roofline.serving.step(model, host, {"tensor": 8}, batch=160, context=1500)
+        for model in (large, dataclasses.replace(large, layers=1))
+    )
+    for acceptance, gain in {0.6: 1.27, 0.4: 0.95, 0.3: 0.83}.items():
+        ahead = roofline.serving.speculative(target, draft, draft_tokens=3, acceptance=acceptance)
+        assert target.seconds / ahead.time_per_token == pytest.approx(gain, abs=0.03)

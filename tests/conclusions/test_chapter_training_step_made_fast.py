@@ -58,3 +58,16 @@ def test_a_late_device_shows_as_waiting_on_all_others() -> None:
     assert late.waiting < 0.001
     assert min(device.waiting for device in others) > 0.02
     assert late.kernels > 1.1 * max(device.kernels for device in others)
+
+
+def test_matmuls_beside_an_exchange_run_slower() -> None:
+    """Not the same kernels: the three programs launch different numbers of them."""
+    rates, launches = [], []
+    for name in ("cuDNN", "unrolled", "gathered"):
+        why = steps()[name].why
+        assert why is not None
+        rows = [row for row in why.kernels if "cuBLAS" in row.title]
+        rates.append(sum(row.matrix_flops for row in rows) / sum(row.seconds for row in rows))
+        launches.append(sum(row.launches for row in why.kernels))
+    assert [rate / rates[0] for rate in rates] == pytest.approx([1, 0.95, 0.97], abs=0.01)
+    assert len(set(launches)) == 3
