@@ -53,8 +53,8 @@ def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
     names: dict[str, Any] = {}
     exec(cell.source, names)
     shares: dict[str, dict[str, float]] = {}
-    for one in roofline.validation.published():
-        if isinstance(one, roofline.validation.PublishedStep) and not one.model.experts:
+    for one in validation.steps():
+        if isinstance(one, validation.PublishedStep) and not one.model.experts:
             own = shares.setdefault(one.chip, {})
             for part, share in list(names["parts"](one).items())[1:]:
                 own[part] = own.get(part, 0.0) + share
