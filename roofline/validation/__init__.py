@@ -14,7 +14,7 @@ from roofline.validation.layers import layers
 from roofline.validation.loads import compare, points, served
 from roofline.validation.networks import LARGE, collectives
 from roofline.validation.own_steps import predict
-from roofline.validation.published import PublishedDecode, PublishedStep
+from roofline.validation.published_steps import PublishedDecode, PublishedStep
 from roofline.validation.utilization import Utilization, mfu
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from roofline import evidence as files
 from roofline.serving.service import DENSE, MIXTURE, SPREAD
 from roofline.validation.loads import served
-from roofline.validation.published import (
+from roofline.validation.published_steps import (
     PublishedDecode,
     PublishedStep,
     published_decode,

@@ -15,7 +15,7 @@ from roofline.serving.service import SPREAD, Range, ranges, unlike, widened
 from roofline.serving.setting import TYPES
 from roofline.validation.board import training_range
 from roofline.validation.loads import bound
-from roofline.validation.published import (
+from roofline.validation.published_steps import (
     SERVING,
     SETTING,
     PublishedDecode,

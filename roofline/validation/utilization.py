@@ -14,7 +14,7 @@ from roofline.terminal import Grid
 from roofline.training.setting import RECOMPUTE
 from roofline.training.step import weight_flops
 from roofline.validation.board import steps
-from roofline.validation.published import PublishedStep
+from roofline.validation.published_steps import PublishedStep
 from roofline_helpers.chips import Chip, Figure, namesakes
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import name_of, single, whole
