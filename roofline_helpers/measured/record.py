@@ -179,11 +179,6 @@ class Sample(Fields):
         return self.bytes / self.seconds
 
     @property
-    def link_bandwidth(self) -> float:
-        """Byte/s that each device sent, over the bytes counted by hand; NaN where none are."""
-        return (self.network or math.nan) / self.seconds
-
-    @property
     def intensity(self) -> float:
         """FLOP/byte, counted by hand."""
         return self.flops / self.bytes
@@ -197,7 +192,7 @@ class Sample(Fields):
     def _cells(self, between: bool) -> dict[str, Any]:
         """Return its row of a table; `between` devices, with the links' bytes for memory's."""
         measured = bool(self.passes)
-        sent = self.link_bandwidth / 1e9 if measured and self.network else None
+        sent = self.network / self.seconds / 1e9 if measured and self.network else None
         memory = self.bandwidth / 1e9 if measured else None
         notes = [*([self.error] if self.error else []), *self.remarks]
         notes = [note.removeprefix("unstable: ").removeprefix("drifting: ") for note in notes]
