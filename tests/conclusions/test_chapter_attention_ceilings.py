@@ -60,3 +60,12 @@ def test_one_reader_s_keys_are_read_faster_until_every_sm_has_a_program(keys: in
                 chip.sample(name.format(tokens), source).seconds for source in ("pallas", "cudnn")
             )
             assert 1.2 < ours / theirs < 1.55
+
+
+@pytest.mark.parametrize("keys", [2048, 8192, 32768])
+def test_splitting_a_short_cache_gains_nothing_over_an_einsum(keys: int) -> None:
+    record = rh.measured.device_records("timed")["h200"]
+    shape = f"decode attention 1×32×{keys}×128 bf16, 8 KV heads, "
+    plain = record.sample(shape + "one kernel a step of einsum", "jax").seconds
+    splits = [s.seconds for s in record.samples if s.name.startswith(shape + "Pallas, ")]
+    assert (plain < min(splits)) == (keys <= 8192)

@@ -4,8 +4,10 @@ from typing import Any
 
 import jax
 import pytest
+from conclusions import path
 
 from roofline import xla
+from tools.notebooks import run as notebooks
 
 
 @pytest.mark.parametrize(("stays", "fetches"), [(False, 64), (True, 36)])
@@ -29,3 +31,23 @@ def test_a_step_that_does_nothing_fetches_its_block_unless_the_index_stays(
 
     (one,) = xla.pallas_kernels(lower, jax.ShapeDtypeStruct((1024, 1024), "float32"))
     assert one.operands[0].fetches == fetches
+
+
+@pytest.mark.parametrize(("dtype", "share"), [("bfloat16", 2), ("int8", 1)])
+def test_half_of_a_square_block_s_side_is_the_intensity_in_two_bytes_only(
+    dtype: str, share: int
+) -> None:
+    """The chapter's own tiled matmul, counted by its specs."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    names: dict[str, Any] = {"jax": jax, "jnp": jax.numpy, "pl": pl, "pltpu": pltpu}
+    for cell in notebooks.load(path("fused-kernel")).cells:
+        if cell.source.startswith(("def tile_kernel", "def matmul")):
+            exec(cell.source, names)
+    square = jax.ShapeDtypeStruct((8192, 8192), dtype)
+    for side in (512, 1024):
+        (one,) = xla.pallas_kernels(
+            lambda x, y, side=side: names["matmul"](x, y, side, side, 256), square, square
+        )
+        assert one.flops / one.bytes == pytest.approx(side / share, rel=0.07)

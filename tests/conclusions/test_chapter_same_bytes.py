@@ -56,3 +56,24 @@ def test_a_read_needs_three_megabytes_in_flight_and_more_than_eight_warps() -> N
         for one in reads
         if one.state["in flight"] > 4e6
     )
+
+
+def test_instructions_limit_the_block_that_torch_compile_chose_and_not_its_kernel() -> None:
+    kernel = "chain 65536×4096 bf16, its kernel, 512 × 2 warps"
+    faster = RECORDS["h200"].sample(kernel, "torch.compile").seconds
+    chosen = chain("h200", "compiled", "torch.compile").seconds
+    assert faster == pytest.approx(0.55e-3, abs=5e-6)
+    assert faster < 0.64e-3 < chosen
+
+
+def test_one_kernel_gains_less_than_its_bytes_at_16384_rows() -> None:
+    record = rh.measured.device_records("timed")["h100"]
+    one, four = (
+        record.sample(f"chain 16384×4096 bf16, {kernels}, graphs", "jax")
+        for kernels in ("one kernel", "four kernels")
+    )
+    assert four.seconds / one.seconds == pytest.approx(1.95, abs=0.01)
+    assert four.bytes / one.bytes == pytest.approx(2.5, abs=0.01)
+    copy = RECORDS["h100"].streams["copy"]
+    rates = [kernel.bytes / kernel.seconds / copy for kernel in (four, one)]
+    assert rates == pytest.approx([0.96, 0.75], abs=0.01)

@@ -75,3 +75,21 @@ def test_a_gather_of_one_s_own_compiles_to_the_all_reduces_of_the_cube() -> None
 
     assert compiled("4x4x4", 64) == {"all-reduce"}
     assert "all-reduce" not in compiled("2x2x4", 16)
+
+
+def test_what_travels_beside_arithmetic_may_cross_a_slow_network_in_every_layer() -> None:
+    """FSDP gathers each layer across it and is no slower than data parallelism."""
+    place = roofline.network.topology("v6e", "16x16", slices=4, ceilings="reached")
+    inside = ("x", "y")
+    meshes: dict[str, Any] = {
+        "data": {"data": "dcn", "fsdp": inside},
+        "fsdp": {"fsdp": ("dcn", *inside)},
+        "tensor": {"tensor": "dcn", "fsdp": inside},
+    }
+    steps = {
+        role: roofline.training.step("llama-3-8b", place, mesh, batch=4 * 512, seq=4096)
+        for role, mesh in meshes.items()
+    }
+    assert steps["fsdp"].exposed == steps["data"].exposed == 0
+    assert steps["fsdp"].seconds == pytest.approx(steps["data"].seconds, rel=0.01)
+    assert steps["tensor"].seconds > 7 * steps["data"].seconds
