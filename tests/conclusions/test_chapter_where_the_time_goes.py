@@ -93,3 +93,16 @@ def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
             assert one.rate < peak
             assert one.state["clock"] < step.setting["clock"] or "8192×8192×8192" not in one.name
             assert one.state["clock, NVML"] >= 0.995 * one.state["clock"]
+
+
+def test_most_of_what_is_found_in_the_unrolled_decode_step_has_no_line() -> None:
+    """Copies into another layout, which the compiler added."""
+    steps = ladder.committed()["decode-rungs"].select(batch=16)
+    [why] = [step.why for step in steps if step.rung == "unrolled"]
+    assert why is not None
+    bare = [found for found in why.findings if found.cause != "host" and not found.source]
+    assert {found.cause for found in bare} == {"layout-copy"}
+    assert 1e3 * sum(found.seconds for found in bare) == pytest.approx(4.43, abs=0.01)
+    assert sum(one.seconds for one in bare) > 0.5 * sum(
+        found.seconds for found in why.findings if found.cause != "host"
+    )
