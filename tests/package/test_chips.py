@@ -267,7 +267,7 @@ RECOMPUTED = {
 
 def test_derived_figures_follow_from_their_formulas() -> None:
     derived = {where for where, figure in ALL.items() if figure["basis"] == "derived"}
-    assert derived == set(RECOMPUTED)
+    assert derived == set(RECOMPUTED), "a derived figure's formula is in RECOMPUTED here"
     for where, expected in RECOMPUTED.items():
         assert value(*where) == pytest.approx(expected, rel=5e-3), where
 

@@ -391,7 +391,8 @@ def test_what_is_in_vain_is_named_with_its_kind_its_share_and_its_line(name: str
     fn, args, kind, cause, share, evidence, line = NAMED[name]
     case = compiled(fn, *args)
     found = [finding for finding in findings(case) if finding.named]
-    first = next(finding for finding in found if finding.cause == cause)
+    first = next((finding for finding in found if finding.cause == cause), None)
+    assert first, found
     assert found.index(first) < 2
     assert first.kind == kind
     assert first.seconds >= share * case.wall

@@ -146,6 +146,13 @@ def test_a_published_configuration_is_read(name: str, tmp_path: Path) -> None:
     assert decoder.state_bytes == sum(math.prod(factors) for factors in said["state"])
 
 
+def test_only_what_is_refused_has_no_parameters_beside_it(tmp_path: Path) -> None:
+    for name, given in FILES.items():
+        if not {"counted", "published", "repository"} & given.keys():
+            with pytest.raises(rh.BadValue):
+                read(tmp_path, given, name)
+
+
 @pytest.mark.parametrize("name", [name for name in FILES if "counted" in FILES[name]])
 def test_a_family_has_the_parameters_that_transformers_counts(name: str, tmp_path: Path) -> None:
     decoder = read(tmp_path, FILES[name])
