@@ -83,6 +83,11 @@ def compiled_by(report: Report) -> str:
 # --- the three numbers ----------------------------------------------------------------------------
 
 
+def needed_seconds(work: Needed | None, chip: Chip | None) -> float:
+    """Return the least seconds that a result needs; 0 where they aren't known."""
+    return 0.0 if work is None or chip is None else work.seconds(chip) or 0.0
+
+
 def needed(work: Needed | None, chip: Chip | None) -> str:
     """Return the least time that a result needs; empty where it isn't known."""
     seconds = None if work is None or chip is None else work.seconds(chip)
@@ -123,10 +128,10 @@ LEADS = 0.05
 """Share of the time from which on a cause is what to change first."""
 
 
-def first_change(findings: Sequence[Finding], whole: float) -> list[str]:
+def first_change(findings: Sequence[Finding], whole: float, least: float) -> list[str]:
     """Return what to change first: where and why, and how. Nothing if no cause explains much.
 
-    The causes are those of so many seconds.
+    The causes are those of `whole` seconds; what the result needs, `least`, is left in any case.
     """
     # What has no time that is known comes first; then what explains a loss
     untold = (f for f in findings if f.named or not (f.seconds or f.share))
@@ -141,7 +146,8 @@ def first_change(findings: Sequence[Finding], whole: float) -> list[str]:
     if first.kind and first.known:
         shape = "[" in first.evidence.split(" ")[0]
         said.append(f"There, {first.evidence}." if shape else sentence(first.evidence))
-    left = f" Without it {si(max(whole - first.seconds, 0.0), 's')} are left of {si(whole, 's')}."
+    rest = max(whole - first.seconds, least, 0.0)
+    left = f" Without it {si(rest, 's')} are left of {si(whole, 's')}."
     return [*said, sentence(first.advice) + (left if first.known else "")]
 
 
@@ -164,7 +170,8 @@ def answer(report: Report) -> list[str]:
         times = f"The compiled program takes {low} at least, and nobody knows how much more: {why}"
     least = needed(report.needed, report.chip)
     times += f". Its result needs {least}." if least else "."
-    changed = first_change(report.findings or (), known(report.expected))
+    least_seconds = needed_seconds(report.needed, report.chip)
+    changed = first_change(report.findings or (), known(report.expected), least_seconds)
     if changed:
         return [*changed, times]
     none = [] if report.findings is None else ["No cause of lost time found."]
@@ -542,8 +549,8 @@ Numbered: TypeAlias = list[tuple[str, "Finding"]]
 
 def numbered(findings: Sequence[Finding]) -> tuple[Numbered, Numbered]:
     """Return the causes with their numbers, and what is said of kernels without one."""
-    causes = [found for found in findings if found.named or not found.seconds]
-    others = [("-", found) for found in findings if found.seconds and not found.named]
+    causes = [found for found in findings if found.named or not (found.seconds or found.share)]
+    others = [("-", found) for found in findings if found not in causes]
     return [(f"{n}.", found) for n, found in enumerate(causes, 1)], others
 
 

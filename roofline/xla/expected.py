@@ -53,6 +53,8 @@ def expected_of(kernel: CompiledKernel) -> Expected:
     roof = None if chip is None else reached_roof(chip, row.matrix_types)
     if chip is None or roof is None:
         return Expected(None, 0.0, math.inf, NOT_MEASURED, "no ceilings are known")
+    if kernel.endless:
+        return Expected(None, least, math.inf, TURNS, "nothing says how often its loop turns")
     assumed = assumed_vector_peak(chip)
     vector = roof.vector or (assumed[0] if assumed is not None else None)
     once = Kernel(row, replace(roof, floor=None, vector=vector)).roof_seconds or 0.0
@@ -116,7 +118,7 @@ def expected_features(features: Features, chip: chips.Chip) -> Expected | None:
     return Expected(seconds, low * seconds, high * seconds, "libraries' kernels", why)
 
 
-CYCLES = "the compiler's cycles"
+CYCLES, TURNS = "the compiler's cycles", "unknown turns"
 _BY_DATA = {"gather", "scatter", "sort", "rng-bit-generator", "fft", "cholesky", "triangular-solve"}
 
 
@@ -169,12 +171,14 @@ def combined(every: Sequence[Expected], whole: float, chip: chips.Chip) -> Expec
     for side in (-1, 1):
         apart = [side * ((e.low if side < 0 else e.high) - seconds) for e, seconds in known]
         alike, alone = math.fsum(apart) ** 2, math.fsum(distance**2 for distance in apart)
-        ends.append(side * math.sqrt(correlation * alike + (1 - correlation) * alone))
+        if math.isfinite(alike):
+            alike = correlation * alike + (1 - correlation) * alone
+        ends.append(side * math.sqrt(alike))
     low, high = max(whole + ends[0], 0.0), whole + ends[1]
     unknown = [each for each in every if each.seconds is None]
     untold = math.fsum(each.low for each in unknown)
     times = UNTOLD[chip.kind]
-    if times * untold > whole:
+    if times * untold > whole or any(each.source == TURNS for each in unknown):
         why = "; ".join(dict.fromkeys(each.why for each in unknown[:3]))
         return Expected(None, low, math.inf, NOT_MEASURED, why)
     sources = Counter(each.source.partition(",")[0] for each in every)

@@ -563,13 +563,15 @@ def test_devices_that_lost_the_batch_do_the_same() -> None:
 def test_the_headline_says_what_is_in_vain_and_not_that_narrower_types_help() -> None:
     fn, args, *_ = NAMED["one-hot rows"]
     case = compiled(fn, *args)
-    said = " ".join(first_change(findings(case), case.wall))
+    said = " ".join(first_change(findings(case), case.wall, 0.0))
     assert "Each of the 512 rows is multiplied by 4,096, of which one isn't zero." in said
     assert "table[indices]" in said
     assert re.search(r"Without it .*s are left of", said)
     assert "narrower" not in said
+    needs = first_change(findings(case), case.wall, 0.9 * case.wall)
+    assert f"Without it {rh.si(0.9 * case.wall, 's')} are left" in " ".join(needs)
     clean, shapes, _ = CLEAN["matmuls"]
-    assert not first_change(findings(compiled(clean, *shapes)), 1.0)
+    assert not first_change(findings(compiled(clean, *shapes)), 1.0, 0.0)
 
 
 # --- what needs a clock, or another device --------------------------------------------------------

@@ -226,3 +226,15 @@ def test_what_xla_does_not_know_is_no_number() -> None:
         assert (doubtful.xla_flops, doubtful.xla_bytes, doubtful.xla_seconds) == (None,) * 3
         [line] = [x for x in doubtful.describe().splitlines() if x.startswith("cost_analysis")]
         assert line.split()[1:] == ["nothing"]
+
+
+def test_a_loop_of_unknown_length_has_no_time_but_a_least_one() -> None:
+    def grow(a: Any) -> Any:
+        return jax.lax.while_loop(lambda c: c.sum() < 1e9, lambda c: c @ a, a)
+
+    square = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    report = roofline.analyze(grow, square, chip="v6e")
+    assert report.expected is not None
+    assert report.expected.seconds is None
+    assert "at least" in str(report.expected)
+    assert "how often its loop turns" in report.expected.why
