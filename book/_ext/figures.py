@@ -5,7 +5,6 @@ The dark version of a PNG has the same pixels and a palette turned around in Okl
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ import numpy as np
 from PIL import Image
 from sphinx.application import Sphinx
 
+from tools.notebooks.pictures import in_few_colours
+
 DARK, LIGHT = (0x12, 0x16, 0x1C), (0xE4, 0xE8, 0xEE)  # ground and ink of dark pages
 BRIGHT = 0.68  # lightness of full colours on dark pages, about
 SHARP = 2  # pixels of a picture to a pixel of the page
-COLOURS = 256  # enough for a plot
 
 _TO_CONES = [
     [0.4122214708, 0.5363325363, 0.0514459929],
@@ -99,13 +99,8 @@ def darkened(palette: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def small_and_dark(content: bytes) -> list[bytes]:
     """Return a PNG in few colours, and the same pixels in colours for dark pages."""
-    with Image.open(io.BytesIO(content)) as picture:
-        ground = Image.new("RGBA", picture.size, "white")
-        flat = Image.alpha_composite(ground, picture.convert("RGBA")).convert("RGB")
-        few = flat.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    file = io.BytesIO()
-    few.save(file, "PNG", optimize=True)
-    return [file.getvalue(), recoloured(file.getvalue())]
+    small = in_few_colours(content)
+    return [small, recoloured(small)]
 
 
 def recoloured(png: bytes) -> bytes:

@@ -25,6 +25,14 @@ def pixels(png: bytes) -> npt.NDArray[np.float64]:
     return np.asarray(ground.convert("RGB"), dtype=np.float64)
 
 
+def in_few_colours(png: bytes) -> bytes:
+    """Return a PNG on white in 256 colours, which are enough for a plot."""
+    image, file = Image.fromarray(pixels(png).astype(np.uint8)), io.BytesIO()
+    few = image.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few.save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
 def worst_block(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
     """Return the largest mean absolute difference of any block, of 255."""
     gap = np.abs(one - other).mean(axis=2)

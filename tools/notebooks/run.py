@@ -82,14 +82,12 @@ def plain_png(data: str) -> str:
         if raw[place + 4 : place + 8] not in PNG_NOTES:
             kept.append(raw[place : place + 12 + length])
         place += 12 + length
-    plain, few = b"".join(kept), io.BytesIO()
+    plain = b"".join(kept)
     if Image.open(io.BytesIO(plain)).mode == "P":  # it has few colours already
         return b64encode(plain).decode()
-    seen = pictures.pixels(plain)
-    image = Image.fromarray(seen.astype("uint8"))
-    image.quantize(256, dither=Image.Dither.NONE).save(few, "png", optimize=True)
-    same = pictures.worst_block(seen, pictures.pixels(few.getvalue())) < SEEN
-    return b64encode(few.getvalue() if same else plain).decode()
+    few = pictures.in_few_colours(plain)
+    same = pictures.worst_block(pictures.pixels(plain), pictures.pixels(few)) < SEEN
+    return b64encode(few if same else plain).decode()
 
 
 def output_text(output: Any) -> str:
