@@ -12,12 +12,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from roofline.xla.targets import first_device
 from roofline_helpers import chips
 from roofline_helpers.common.checks import RooflineError
-from roofline_helpers.measured.record import Device
+from roofline_helpers.measured.record import Device, Host
 
 
 def on_cpu() -> bool:
@@ -115,7 +114,7 @@ def device_facts() -> Device:
     }
 
 
-def host_facts() -> dict[str, Any]:
+def host_facts() -> Host:
     """Return a record's facts about the host machine.
 
     Examples

@@ -45,6 +45,22 @@ class Device(TypedDict):
     cache: Positive
 
 
+class Host(TypedDict):
+    """The machine that it was measured on.
+
+    Examples
+    --------
+    >>> device_records()["h200"].host["cores"]
+    16
+    """
+
+    system: str
+    machine: str
+    cpu: str
+    cores: int
+    load: NotRequired[float | None]
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds of one call, from repeated samples of many calls each.
@@ -232,12 +248,12 @@ class Record:
     --------
     >>> from roofline_helpers.measured import device_records
     >>> h200 = device_records()["h200"]
-    >>> h200.name, h200.host["cores"], f"{h200.bandwidth / 1e12:.2f} TB/s"
-    ('NVIDIA H200 SXM', 16, '4.56 TB/s')
+    >>> h200.name, f"{h200.bandwidth / 1e12:.2f} TB/s"
+    ('NVIDIA H200 SXM', '4.56 TB/s')
     """
 
     device: Device
-    host: Mapping[str, Any]
+    host: Host
     software: Mapping[str, str]
     date: str
     command: str

@@ -11,12 +11,4 @@ from __future__ import annotations
 from roofline_helpers.pages.instruments import chain, matmul, point, ridges
 from roofline_helpers.pages.questions import answer, exercises, question
 
-__all__ = [
-    "answer",
-    "chain",
-    "exercises",
-    "matmul",
-    "point",
-    "question",
-    "ridges",
-]
+__all__ = ["answer", "chain", "exercises", "matmul", "point", "question", "ridges"]
