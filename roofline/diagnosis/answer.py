@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofline.diagnosis.rows import GAP, HOST, KERNEL, LOOP, TRANSFER, WAIT, TimedRow
-from roofline.xla.display import CHANGES, first_change, needed, needed_seconds, sentence
+from roofline.xla.display import CHANGES, first_change, needed, sentence
+from roofline.xla.minimum import needed_seconds
 from roofline_helpers.common.show import si
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def answer(why: Explanation) -> list[str]:
     No more is claimed of a bound than what survives reached and published ceilings, floors and
     tensors that stay on the chip; otherwise the sentence says what it depends on.
     """
-    changed = first_change(why.findings, why.wall, needed_seconds(why.needed, why.chip))
+    floor = needed_seconds(why.needed, why.chip) or 0.0
+    changed = first_change(why.findings, why.wall, floor)
     if why.withheld:
         none = "No cause of lost time found in the compiled program."
         return [*(changed or [none]), times(why), f"{sentence(why.withheld)}"]

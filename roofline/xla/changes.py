@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.xla.expected import expected_of, floor_of_launch
 from roofline.xla.kernel import CompiledKernel, grouped, line_of
+from roofline.xla.minimum import needed_seconds
 from roofline_helpers.common.show import LONGEST, shortened, si
 
 if TYPE_CHECKING:
@@ -135,8 +136,7 @@ def changes(before: Report, after: Report) -> Changes:
     times, least = [], []
     for report in (before, after):
         times.append(None if report.expected is None else report.expected.known)
-        work, chip = report.needed, report.chip
-        least.append(None if work is None or chip is None else work.seconds(chip))
+        least.append(needed_seconds(report.needed, report.chip))
     return Changes(
         tuple(changes),
         (times[0], times[1]),

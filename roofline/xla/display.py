@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from roofline.terminal import Grid, Heading
 from roofline.xla.kernel import CompiledKernel, cycle_seconds_of, line_of, longest_of, seconds_of
+from roofline.xla.minimum import needed_seconds
 from roofline.xla.page import page
 from roofline.xla.targets import assumed_vector_peak
 from roofline_helpers.common.show import cell, si, significant
@@ -83,14 +84,9 @@ def compiled_by(report: Report) -> str:
 # --- the three numbers ----------------------------------------------------------------------------
 
 
-def needed_seconds(work: Needed | None, chip: Chip | None) -> float:
-    """Return the least seconds that a result needs; 0 where they aren't known."""
-    return 0.0 if work is None or chip is None else work.seconds(chip) or 0.0
-
-
 def needed(work: Needed | None, chip: Chip | None) -> str:
     """Return the least time that a result needs; empty where it isn't known."""
-    seconds = None if work is None or chip is None else work.seconds(chip)
+    seconds = needed_seconds(work, chip)
     return "" if seconds is None else si(seconds, "s")
 
 
@@ -128,14 +124,18 @@ LEADS = 0.05
 """Share of the time from which on a cause is what to change first."""
 
 
+def _is_cause(found: Finding) -> bool:
+    """Return whether a finding says what to change: a cause, or what no time is known of."""
+    return found.named or not (found.seconds or found.share)
+
+
 def first_change(findings: Sequence[Finding], whole: float, least: float) -> list[str]:
     """Return what to change first: where and why, and how. Nothing if no cause explains much.
 
     The causes are those of `whole` seconds; what the result needs, `least`, is left in any case.
     """
     # What has no time that is known comes first; then what explains a loss
-    untold = (f for f in findings if f.named or not (f.seconds or f.share))
-    first = next(untold, None)
+    first = next(filter(_is_cause, findings), None)
     lost = max(first.share, first.seconds / whole) if first is not None and whole else 0.0
     if first is None or (first.seconds and lost < LEADS):
         return []
@@ -170,8 +170,8 @@ def answer(report: Report) -> list[str]:
         times = f"The compiled program takes {low} at least, and nobody knows how much more: {why}"
     least = needed(report.needed, report.chip)
     times += f". Its result needs {least}." if least else "."
-    least_seconds = needed_seconds(report.needed, report.chip)
-    changed = first_change(report.findings or (), known(report.expected), least_seconds)
+    floor = needed_seconds(report.needed, report.chip) or 0.0
+    changed = first_change(report.findings or (), known(report.expected), floor)
     if changed:
         return [*changed, times]
     none = [] if report.findings is None else ["No cause of lost time found."]
@@ -549,8 +549,8 @@ Numbered: TypeAlias = list[tuple[str, "Finding"]]
 
 def numbered(findings: Sequence[Finding]) -> tuple[Numbered, Numbered]:
     """Return the causes with their numbers, and what is said of kernels without one."""
-    causes = [found for found in findings if found.named or not (found.seconds or found.share)]
-    others = [("-", found) for found in findings if found not in causes]
+    causes = [found for found in findings if _is_cause(found)]
+    others = [("-", found) for found in findings if not _is_cause(found)]
     return [(f"{n}.", found) for n, found in enumerate(causes, 1)], others
 
 

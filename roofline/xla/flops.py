@@ -85,12 +85,6 @@ def library_attention(site: Site) -> Flops | None:
     return Flops(2 * pairs * products, 4 * pairs, pairs)
 
 
-def is_product(site: Site) -> bool:
-    """Return whether an instruction is a matmul of its first two operands, also by a library."""
-    opcode = site.instruction.opcode
-    return (opcode in hlo.PRODUCTS and len(site.operands) >= 2) or library_product(site) is not None
-
-
 def results(instruction: Instruction) -> Shape:
     """Return the shape of an instruction's results.
 

@@ -95,6 +95,11 @@ class Needed(Fields):
         return max(times, key=lambda name: times[name]) if times else ""
 
 
+def needed_seconds(work: Needed | None, chip: Chip | None) -> float | None:
+    """Return the least seconds that a result needs; None if they aren't known."""
+    return None if work is None or chip is None else work.seconds(chip)
+
+
 def needed_of(lowered: Lowered, turns: Mapping[str, int] | None = None) -> Needed:
     """Return what the result of a lowered program needs at least, on one of its devices.
 
