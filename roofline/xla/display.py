@@ -146,9 +146,10 @@ def first_change(findings: Sequence[Finding], whole: float, least: float) -> lis
     if first.kind and first.known:
         shape = "[" in first.evidence.split(" ")[0]
         said.append(f"There, {first.evidence}." if shape else sentence(first.evidence))
-    rest = max(whole - first.seconds, least, 0.0)
-    left = f" Without it {si(rest, 's')} are left of {si(whole, 's')}."
-    return [*said, sentence(first.advice) + (left if first.known else "")]
+    rest, remedy = max(whole - first.seconds, least, 0.0), sentence(first.advice)
+    if first.known and whole - rest >= LEADS * whole:  # else no gain is known
+        remedy += f" Without it {si(rest, 's')} are left of {si(whole, 's')}."
+    return [*said, remedy]
 
 
 def sentence(text: str) -> str:

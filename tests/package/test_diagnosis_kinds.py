@@ -570,6 +570,7 @@ def test_the_headline_says_what_is_in_vain_and_not_that_narrower_types_help() ->
     assert "narrower" not in said
     needs = first_change(findings(case), case.wall, 0.9 * case.wall)
     assert f"Without it {rh.si(0.9 * case.wall, 's')} are left" in " ".join(needs)
+    assert "Without it" not in " ".join(first_change(findings(case), case.wall, case.wall))
     clean, shapes, _ = CLEAN["matmuls"]
     assert not first_change(findings(compiled(clean, *shapes)), 1.0, 0.0)
 
