@@ -72,6 +72,17 @@ def test_the_three_times_of_the_opening() -> None:
     assert rh.judge(cube, "v6e", own).verdict == "not measured"
 
 
+def test_a_call_takes_the_longer_of_start_and_work_and_not_their_sum() -> None:
+    record = rh.measured.device_records()["h100"]
+    smallest, middle, largest = (
+        record.sample(f"matmul {n}×{n}×{n} bf16") for n in (64, 2048, 8192)
+    )
+    start = smallest.seconds
+    assert (middle.counters or {})["seconds"] > 0.6 * start
+    assert middle.seconds < 1.1 * start
+    assert largest.seconds == pytest.approx((largest.counters or {})["seconds"], rel=0.15)
+
+
 def test_cold_adds_lie_at_the_upper_end_and_warm_ones_at_the_lower() -> None:
     timed = rh.measured.device_records("timed")["h200"]
     for rows in (122, 407, 1221):  # 3 to 30 MB

@@ -159,7 +159,6 @@ FOLLOWS = [
     ("lab-design-prefill", r"([\d.]+)× as many", 1.22, 1.3),
     ("lab-design-chips", r"([\d.]+) ms with four, ([\d.]+) ms with eight", 1.15, 1.7),
     ("lab-wall-orin", r"ridge is at ([\d,]+) FLOP/byte, the matmul at ([\d,]+)", 0, 0.99),
-    ("li-launch", r"this one took (\d+) µs, the 64³ one (\d+) µs", 0, 1.1),
     ("mk-median", r"about (\d+)%.*median of large matmuls is (\d+)%", 0.4, 0.7),
     ("mi-cache", r"(\d+) MB at most, and it holds (\d+) MB", 0.3, 1),
     ("pd-mesh", r"takes ([\d.]+) s, the other ([\d.]+) s", 0, 0.98),
