@@ -38,3 +38,12 @@ def test_what_is_normal_differs_by_kind() -> None:
     for tokens in (4096, 8192):
         job = rh.work.flash_attention(8, tokens, heads=32, head_dim=128, causal=True)
         assert 0.45 < roof.time(job) / rh.measured.expected(job, "h100").seconds < 0.6
+
+
+def test_what_is_faster_than_an_h100_s_roof_fits_into_its_cache() -> None:
+    rows = rh.measured.table("matmul").query("chip == 'h100' and dtype == 'bf16'")
+    job = rh.work.matmul(*(rows[side].to_numpy() for side in "mnk"))
+    h100 = rh.chip("h100")
+    faster = h100.roofline("bf16").without_floor().time(job) > rows["seconds"]
+    assert faster.sum() == 38
+    assert job.bytes[faster].max() < h100.memory["l2"].capacity.value

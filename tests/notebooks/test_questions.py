@@ -160,7 +160,6 @@ FOLLOWS = [
     ("lab-design-chips", r"([\d.]+) ms with four, ([\d.]+) ms with eight", 1.15, 1.7),
     ("lab-wall-orin", r"ridge is at ([\d,]+) FLOP/byte, the matmul at ([\d,]+)", 0, 0.99),
     ("mk-median", r"about (\d+)%.*median of large matmuls is (\d+)%", 0.4, 0.7),
-    ("mi-cache", r"(\d+) MB at most, and it holds (\d+) MB", 0.3, 1),
     ("pd-mesh", r"takes ([\d.]+) s, the other ([\d.]+) s", 0, 0.98),
     ("me-split", r"weights: ([\d.]+) ms instead of\s+([\d.]+) ms", 1.1, 10),
     ("pd-refuse", r"([\d.]+) GB too much", 0.1, 100),
