@@ -171,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         ("inputs", 1024, "tokens of a prompt"),
         ("outputs", 1024, "tokens of an answer"),
         ("budget", None, "tokens of a prompt in one step"),
+        ("polled", None, "steps between two looks for new requests"),
         ("draft-tokens", None, "tokens that a draft proposes"),
     ):
         add(f"--{name}", type=int, default=usual, metavar="N", help=text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ commit 409e9a48, benchmarks/70b_fp8_h200_slurm.sh."""
 DRAWN = 0.9
 """Mean share of the stated lengths that its requests have: uniform from 0.8 to 1
 (utils/bench_serving/benchmark_serving.py, ``sample_random_requests``)."""
+
+_MEASURED = frozenset({"concurrency", "first_ms", "token_ms", "doubt"})
 
 
 @cache
@@ -61,7 +63,7 @@ def served(every: int = 1) -> pandas.DataFrame:
     """
     import pandas
 
-    engines = [group for _, group in _engines(points())]
+    engines = [group for _, group in _engines(points(), _MEASURED | {"polled"})]
     return compare(pandas.concat(engines[:: whole("every", every)]))
 
 
@@ -93,10 +95,11 @@ def compare(chosen: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.DataFrame([row for _, group in _engines(chosen) for row in _predicted(group)])
 
 
-def _engines(points: pandas.DataFrame) -> Iterable[tuple[Any, pandas.DataFrame]]:
+def _engines(
+    points: pandas.DataFrame, varied: Set[str] = _MEASURED
+) -> Iterable[tuple[Any, pandas.DataFrame]]:
     """Return an engine's points together: the same setting at several concurrencies."""
-    measures = ("concurrency", "first_ms", "token_ms", "doubt")
-    return points.groupby([name for name in points if name not in measures], dropna=False)
+    return points.groupby([name for name in points if name not in varied], dropna=False)
 
 
 def _predicted(points: pandas.DataFrame) -> Iterator[dict[str, Any]]:
@@ -144,8 +147,7 @@ def _loads(point: Mapping[str, Any], concurrency: list[int]) -> list[serving.Loa
     asked: dict[str, Any] = dict(INFERENCEX) if drawn else {}
     asked["weights"] = chip_of(point["chip"]).half  # what the record doesn't say
     asked |= {name: point[name] for name in TYPES if name in point}
-    if "expert_widths" in point:
-        asked["expert_widths"] = int(point["expert_widths"])
+    asked |= {name: int(point[name]) for name in ("expert_widths", "polled") if name in point}
     if "readers" in point:
         asked["readers"] = serving.Readers(int(point["readers"]), *_engine(point, "reader_"))
     hardware, mesh = _engine(point, "")

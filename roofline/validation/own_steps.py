@@ -38,8 +38,8 @@ NEEDED = {
     "load": ("chip", "shape", "model", "concurrency", "inputs", "outputs"),
 }
 LOADED = (
-    *("workers", "readers", "budget", "cached", "rounds", "draft", "draft_tokens", "acceptance"),
-    *("reserve", "mesh", "expert_widths", "vocabulary", *TYPES),
+    *("workers", "readers", "budget", "polled", "cached", "rounds", "draft", "draft_tokens"),
+    *("acceptance", "reserve", "mesh", "expert_widths", "vocabulary", *TYPES),
 )
 """Further arguments of `serving.load`."""
 

@@ -78,7 +78,7 @@ def test_kinds_of_predictions_of_mixtures() -> None:
     )
     assert served[0] < 1.6 * served[1]
     first = [kinds[f"first token, {kind}"] for kind in ("mixtures", "dense")]
-    assert 1.7 * first[1] < first[0] < 2 * first[1]
+    assert 1.5 * first[1] < first[0] < 2 * first[1]
     assert trained[0] > max(0.25, 2 * trained[1])
     for error in (*served, first[0]):
         assert f"{100 * error:.0f}%" in prose("can-you-trust-a-roofline")

@@ -88,6 +88,8 @@ def test_a_prompt_s_chunks_run_between_steps_of_which_one_is_half_done(
     two = served(2, outputs=20_001, budget=budget)  # their prompts hardly ever meet
     waited = two.first_token - two.worker.prompt
     assert waited == pytest.approx(steps * two.step_seconds, rel=0.02)
+    rarely = served(2, outputs=20_001, budget=budget, polled=21)  # half of 21 steps, not of one
+    assert rarely.first_token - two.first_token == pytest.approx(10 * two.step_seconds, rel=0.02)
     alone = served(1, budget=budget)
     assert alone.first_token == pytest.approx(alone.worker.prompt)
 
