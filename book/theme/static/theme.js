@@ -20,7 +20,7 @@
   root.classList.add("js");
   if (location.protocol !== "file:") { // from a folder a browser refuses to, and complains
     const font = Object.assign(document.createElement("link"), { rel: "preload", as: "font", type: "font/woff2", crossOrigin: "" });
-    font.href = new URL("source-serif-4-normal.woff2", document.currentScript.src);
+    font.href = new URL("book-serif-normal.woff2", document.currentScript.src);
     document.head.append(font);
   }
   root.addEventListener("roofline:mode", (event) => {
