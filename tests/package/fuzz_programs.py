@@ -14,29 +14,17 @@ from hypothesis import assume
 
 # --- a program ------------------------------------------------------------------------------------
 
-HEAD = """import jax
-import jax.numpy as jnp
-import roofline
-from jax import lax
-"""
-TOTAL = """
-def total(f):
-    return lambda *args: sum(
-        jnp.sum(jnp.real(y).astype("float32")) for y in jax.tree.leaves(f(*args)))
-"""
-AGAIN = """
-def again(f):
-    def moved(a, c):  # so that nothing can leave the loop
-        return a ^ (c > 0) if a.dtype == bool else a + c.astype(a.dtype)
-    def step(args, c):
-        return c + total(f)(*(moved(a, c) for a in args))
-    return lambda *args: lax.fori_loop(0, 5, lambda _, c: step(args, c), jnp.float32(0))
-"""
-SPREAD = """
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
-
-"""
+HEAD = "import jax, roofline; from jax import lax, numpy as jnp\n"
+TOTAL = (
+    "total = lambda f: lambda *args: sum("
+    'jnp.sum(jnp.real(y).astype("float32")) for y in jax.tree.leaves(f(*args)))\n'
+)
+# it changes the arguments from turn to turn, so that nothing can leave the loop
+AGAIN = (
+    "again = lambda f: lambda *args: lax.fori_loop(0, 5, lambda _, c: c + total(f)(*("
+    "a ^ (c > 0) if a.dtype == bool else a + c.astype(a.dtype) for a in args)), jnp.float32(0))\n"
+)
+SPREAD = "from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P\n"
 MAPPED = "jax.shard_map(f, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)"
 AROUND = {
     "f": "",
@@ -65,15 +53,16 @@ class Program:
         names, head = [f"a{n}" for n in range(len(self.arguments))], HEAD + AROUND[self.around]
         if self.mesh:
             axes, sizes = zip(*self.mesh, strict=True)
-            types = "AxisType.Auto, " * len(axes)
-            head += f"{SPREAD}mesh = AbstractMesh({sizes}, {axes}, axis_types=({types}))\n"
-        made = [self._argument(*argument) for argument in self.arguments]
+            types = f"(AxisType.Auto,) * {len(axes)}"
+            head += f"{SPREAD}mesh = AbstractMesh({sizes}, {axes}, axis_types={types})\n"
+        made = ", ".join(self._argument(*argument) for argument in self.arguments)
         results = [line.partition(" ")[0] for line in self.lines]
-        body = "\n".join(f"    {line}" for line in self.lines)
-        text = f"{head}\ndef f({', '.join(names)}):\n{body}\n    return {', '.join(results)}\n\n"
-        text += f"args = [{', '.join(made)}]\n"
+        body = "".join(f"    {line}\n" for line in self.lines)
+        text = f"{head}def f({', '.join(names)}):\n{body}    return {', '.join(results)}\n"
         specs = "".join(f"{spec}, " for *_, spec in self.arguments)
-        return f"{text}specs = ({specs})\n" if self.around == MAPPED else text
+        if self.around == MAPPED:
+            return f"{text}args, specs = [{made}], ({specs})\n"
+        return f"{text}args = [{made}]\n"
 
     def _argument(self, shape: tuple[int, ...], dtype: str, spec: str) -> str:
         spread = f", sharding=NamedSharding(mesh, {spec})" if self.mesh else ""
@@ -549,18 +538,11 @@ def divided_programs(draw: Any, chip: str = "v6e-8") -> Program:
 
 # --- Pallas kernels, and a walk over their grid ---------------------------------------------------
 
-KERNEL = """import jax
-import jax.numpy as jnp
-from jax.experimental import pallas as pl
-from roofline import xla
-
+KERNEL = """import jax, roofline, jax.numpy as jnp; from jax.experimental import pallas as pl
 def body(x, w, o):
-    def step():
-        {step}
+    def step(): {step}
     {when}
-
-grid, shapes = {grid}, {shapes}
-blocks = {blocks}
+grid, shapes, blocks = {grid}, {shapes}, {blocks}
 indices = [{indices}]
 *ins, out = [pl.BlockSpec(block, index) for block, index in zip(blocks, indices)]
 *args, made = [jax.ShapeDtypeStruct(shape, "{dtype}") for shape in shapes]
@@ -578,7 +560,7 @@ class Kernel:
     taken: str
 
     def __str__(self) -> str:
-        return f"{self.code}print(xla.pallas_kernels(call, *args))\n"
+        return f"{self.code}print(roofline.xla.pallas_kernels(call, *args))\n"
 
     def walked(self) -> tuple[Any, list[Any], tuple[float, float, list[float]]]:
         """Return the kernel, its arguments, and matrix FLOPs, others, and bytes by operand."""

@@ -34,6 +34,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 
 import roofline
 from roofline import xla
+from roofline.diagnosis.modelled import case_of
 from roofline.diagnosis.trace import programs_in, read_trace
 from roofline.xla.hlo import COLLECTIVES
 
@@ -227,9 +228,21 @@ def test_more_programs_for_chips_and_their_explanations(program: Program) -> Non
     needs("v6e")
     holds(program)
     fn, args = program.made()
-    found = roofline.explain(fn, *args, chip=program.chip, progress=False).findings
-    claimed = sum(finding.share for finding in found or ())
-    assert claimed <= 1 + 1e-9, f"{claimed:.1%} of the call is claimed\n\n{program}"
+    report = roofline.explain(fn, *args, chip=program.chip, progress=False)
+    lost = sum(finding.seconds for finding in report.findings or ())
+    whole = case_of(report).wall
+    assert lost <= whole * (1 + 1e-9), f"{lost:.3g} s of {whole:.3g} s are claimed\n\n{program}"
+
+
+@settings(**FIXED, max_examples=8, derandomize=True)
+@given(st.one_of(programs(), spread_programs(), divided_programs(), kernels()))
+def test_a_failure_is_ten_lines_that_run_as_they_are_pasted(failed: Program | Kernel) -> None:
+    needs("v6e")
+    assert len(str(failed).splitlines()) <= 10
+    try:
+        exec(str(failed), {})
+    except xla.CannotCompile:
+        assume(False)
 
 
 # --- Pallas kernels -------------------------------------------------------------------------------
