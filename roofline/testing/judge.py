@@ -34,7 +34,7 @@ from roofline.xla.lower import (
 from roofline.xla.pallas import PallasKernel, counted
 from roofline.xla.targets import can_compile, other_libtpu
 from roofline_helpers import chips
-from roofline_helpers.common.checks import BadType, BadValue
+from roofline_helpers.common.checks import BadType, BadValue, single
 from roofline_helpers.common.show import si
 
 VMEM = 16 * 2.0**20
@@ -98,7 +98,7 @@ def judge(
         JAX can't trace one of both functions with these arguments.
     BadType, BadValue
         `expected` isn't a function, or gives a NaN; an argument of wide whole numbers is a shape;
-        `hbm_bytes` is less than `least`.
+        bytes that aren't a number above 0, or `hbm_bytes` below `least`; a chip that is no TPU.
 
     Examples
     --------
@@ -123,18 +123,21 @@ def judge(
             "expected has to be a function of the arguments, which the judge calls with numbers of "
             f"its own, and this is {type(expected).__name__}"
         )
+    if chips.chip(chip).kind != "tpu":
+        raise BadValue(f"chip has to be a TPU, whose kernels are judged, got {chip}")
+    most, vmem = single("hbm_bytes", hbm_bytes), single("vmem", vmem, zero=True)
     wanted = [_results(expected, given) for given in (args, *also)]
     first = _traced(fn, args, expected, wanted[0], chip)
-    least = first.size if least is None else least
-    if hbm_bytes < least:
+    least = first.size if least is None else single("least", least, zero=True)
+    if most < least:
         raise BadValue(
-            f"hbm_bytes is {si(hbm_bytes, 'B')}, and arguments and results have {si(least, 'B')}: "
+            f"hbm_bytes is {si(most, 'B')}, and arguments and results have {si(least, 'B')}: "
             "if not all of them have to be moved, give in `least` what has to be"
         )
     missing = can_compile(chip) or next(other_libtpu(), None)
-    reason = _unfit(first) or _beyond(first, least, hbm_bytes, vmem)
+    reason = _unfit(first) or _beyond(first, least, most, vmem)
     if reason is None and missing is None:
-        reason = _compiled(first, hbm_bytes)
+        reason = _compiled(first, most)
     reason = reason or _wrong(first)
     for given, results in zip(also, wanted[1:], strict=True):
         if reason is None:
@@ -142,7 +145,7 @@ def judge(
     if reason is not None:
         return f"refused: {reason}"
     unsure = f", but not compiled for {chip}: {missing}" if missing else ""
-    return f"passes: {si(first.moved, 'B')} of {si(hbm_bytes, 'B')}{unsure}"
+    return f"passes: {si(first.moved, 'B')} of {si(most, 'B')}{unsure}"
 
 
 @dataclass(frozen=True)

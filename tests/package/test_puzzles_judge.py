@@ -374,6 +374,20 @@ def test_a_wrong_result_is_refused(fn: Any, reason: str) -> None:
     assert doubled(RIGHT["blocks"]).startswith("passes")  # and the next one isn't blamed for it
 
 
+def test_rows_of_zeros_are_drawn() -> None:
+    def over_norm(least: float) -> Any:
+        def fn(x: Any) -> Any:
+            return x * lax.rsqrt(jnp.maximum(jnp.sum(x * x, 1, keepdims=True), least))
+
+        return fn
+
+    def body(x_ref: Any, y_ref: Any) -> None:
+        y_ref[...] = over_norm(0.0)(x_ref[...])
+
+    said = judge(lambda x: on_blocks(body, x), X, expected=over_norm(1e-30), hbm_bytes=1.01 * SIZE)
+    assert re.fullmatch(r"refused: the result at \(\d+, \d+\) is nan, and should be -?0", said)
+
+
 def test_a_block_that_is_summed_in_two_visits_is_refused() -> None:
     def fn(x: Any, w: Any) -> Any:
         def body(x_ref: Any, w_ref: Any, y_ref: Any) -> None:
@@ -550,6 +564,10 @@ def test_a_task_that_cannot_be_judged_is_refused_by_name() -> None:
         judge(RIGHT["blocks"], X, expected=np.zeros((512, 256)), hbm_bytes=2e6)
     with pytest.raises(BadValue, match=r"hbm_bytes is 1 MB, and arguments and results have 1.05"):
         doubled(RIGHT["blocks"], most=1e6)
+    with pytest.raises(BadValue, match="hbm_bytes must be a positive finite number"):
+        doubled(RIGHT["blocks"], most=np.nan)
+    with pytest.raises(BadValue, match=r"chip has to be a TPU.* got h100"):
+        doubled(RIGHT["blocks"], chip="h100")
     with pytest.raises(BadValue, match="expected gives NaN"):
         judge(RIGHT["blocks"], X, expected=lambda x: jnp.log(-x), hbm_bytes=2e6)
     with pytest.raises(BadType, match="can't draw an argument"):
