@@ -261,8 +261,8 @@ def topology(
 def slice_of(name: Any) -> tuple[Any, str | None]:
     """Return the chip and layout of a cloud's name of a slice: v6e-8 is a 2x4 of v6e.
 
-    The number counts chips of v5e and v6e, but TensorCores (two per chip) of v4, v5p and v7x.
-    Anything else is returned as it is, without a layout.
+    The number counts chips of v5e and v6e, but TensorCores (two per chip) of v4, v5p and v7x: a
+    power of two of chips, or a whole pod. Anything else is returned as it is, without a layout.
 
     Raises
     ------
@@ -276,11 +276,12 @@ def slice_of(name: Any) -> tuple[Any, str | None]:
     key = {"v5litepod": "v5e", "tpu7x": "v7x"}.get(family, family)
     cores = _CORES.get(key, 1)
     chips, rest = divmod(int(parts.group(2)), cores)
-    if rest or chips < 1 or chips & (chips - 1):
-        below = 1 << max(chips.bit_length() - 1, 0)
-        near = f"{family}-{below * cores}, {family}-{2 * below * cores}"
+    pod = tuple(_wiring()[key]["pod"])
+    sizes = None if rest or chips < 1 else _usual_shape(chips, pod)
+    if sizes is None:
+        near = ", ".join(f"{family}-{n * cores}" for n in _near(chips, pod))
         raise BadValue(f"no slice {name!r} is known. Nearest: {near}. For others give a topology")
-    return key, usual_layout(chip_of(key), chips)
+    return key, "x".join(map(str, sizes))
 
 
 def usual_layout(chip: Chip, chips: int) -> str:
@@ -366,16 +367,21 @@ def _torus_shape(shape: Shape, pod: tuple[int, ...], chip: Chip) -> tuple[int, .
             raise BadValue(f"a shape must be sizes joined by x, as 4x4x4, got {shown(shape)}")
         sizes = [int(n) for n in shape.lower().split("x")]
     elif isinstance(shape, Real) and not isinstance(shape, bool):
-        sizes = _usual_shape(whole("shape", shape), len(pod))
+        chips = whole("shape", shape)
+        usual = _usual_shape(chips, pod)
+        if usual is None:
+            nearest = ", ".join(map(str, _near(chips, pod)))
+            raise BadValue(
+                f"{chips} chips of {chip.name} have no usual shape: give one, as '4x4x4'. "
+                f"Nearest: {nearest}"
+            )
+        sizes = usual
     elif isinstance(shape, Iterable):
         sizes = [whole("shape", n) for n in shape]
     else:
         raise BadType(f"shape must be like '4x4x4', or a number of chips, got {shown(shape)}")
     sizes += [1] * (len(pod) - len(sizes))
-    fits = len(sizes) == len(pod) and all(
-        1 <= size <= most for size, most in zip(sorted(sizes), sorted(pod), strict=True)
-    )
-    if not fits:
+    if not _held(sizes, pod):
         largest = "x".join(str(n) for n in pod)
         raise BadValue(
             f"a slice of {chip.name} is at most {largest}, {len(pod)} axes, got {shown(shape)}"
@@ -383,15 +389,30 @@ def _torus_shape(shape: Shape, pod: tuple[int, ...], chip: Chip) -> tuple[int, .
     return tuple(sizes)
 
 
-def _usual_shape(chips: int, dimensions: int) -> list[int]:
-    """Return the vendor's shape of a number of chips: as near to a cube as powers of two allow."""
-    if chips & (chips - 1):
-        fewer = 1 << (chips.bit_length() - 1)
-        nearest = f"Nearest: {fewer}, {2 * fewer}"
-        raise BadValue(f"{chips} chips have no usual shape: give one, as '4x4x4'. {nearest}")
-    power = chips.bit_length() - 1
-    exponents = sorted((power + i) // dimensions for i in range(dimensions))
-    return sorted((2**e for e in exponents), key=lambda n: (n == 1, n))
+def _held(sizes: Sequence[int], pod: Sequence[int]) -> bool:
+    """Return whether a pod holds a slice of these sizes."""
+    pairs = zip(sorted(sizes), sorted(pod), strict=False)
+    return len(sizes) == len(pod) and all(1 <= size <= most for size, most in pairs)
+
+
+def _usual_shape(chips: int, pod: Sequence[int]) -> list[int] | None:
+    """Return the vendor's shape of a number of chips; None if the pod holds none.
+
+    It is as near to a cube as powers of two allow, or the whole pod.
+    """
+    if chips == math.prod(pod):
+        return [*pod]
+    power, dimensions = chips.bit_length() - 1, len(pod)
+    exponents = ((power + i) // dimensions for i in range(dimensions))
+    sizes = sorted((2**e for e in exponents), key=lambda n: (n == 1, n))
+    return sizes if chips == 2**power and _held(sizes, pod) else None
+
+
+def _near(chips: int, pod: Sequence[int]) -> list[int]:
+    """Return the nearest numbers of chips that have a usual shape: at most one fewer, one more."""
+    known = {2**e for e in range(math.prod(pod).bit_length())} | {math.prod(pod)}
+    usual = sorted(n for n in known if _usual_shape(n, pod))
+    return [*[n for n in usual if n <= chips][-1:], *[n for n in usual if n > chips][:1]]
 
 
 def _torus_kinds(sizes: tuple[int, ...], wrap: str) -> list[Kind]:

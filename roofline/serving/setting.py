@@ -126,7 +126,7 @@ def computed_in(chip: Chip, weights: Set[str], given: Any) -> str:
     UnknownName, BadType
         No such type, or the chip has no peak for it.
     BadValue
-        No weights have that type.
+        No weights have that type, or it is int4, in which no layer of a step computes.
     """
     activations = stored_as(chip, "activations", given)
     if activations == chip.half:

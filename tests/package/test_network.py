@@ -39,12 +39,33 @@ def test_axes_close_to_rings_by_the_generation_s_rule(
 
 
 @pytest.mark.parametrize(
-    ("chip", "chips", "shape"), [("v5e", 8, (2, 4)), ("v5p", 4, (2, 2, 1)), ("v5p", 256, (4, 8, 8))]
+    ("chip", "chips", "shape"),
+    [
+        ("v5e", 8, (2, 4)),
+        ("v5p", 4, (2, 2, 1)),
+        ("v5p", 256, (4, 8, 8)),
+        ("v7x", 9216, (16, 24, 24)),  # a whole pod, which is no power of two
+    ],
 )
 def test_a_number_of_chips_has_the_vendor_s_usual_shape(
     chip: str, chips: int, shape: tuple[int, ...]
 ) -> None:
     assert net.topology(chip, chips).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("v6e-0", "v6e-1"),
+        ("v5p-3", "v5p-2, v5p-4"),
+        ("v6e-513", "v6e-256"),
+        ("v5p-12288", "v5p-8192, v5p-17920"),  # two TensorCores a chip: a pod has 8,960
+        ("v7x-16384", "v7x-8192, v7x-18432"),
+    ],
+)
+def test_the_nearest_slices_are_such_as_a_pod_holds(name: str, near: str) -> None:
+    with pytest.raises(rh.BadValue, match=f"Nearest: {near}[.]"):
+        net.topology(name)
 
 
 def test_sizes_of_numpy_are_sizes() -> None:
