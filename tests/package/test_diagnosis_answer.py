@@ -71,6 +71,15 @@ def test_the_last_rung_has_no_verdict_since_its_kernels_state_no_flops() -> None
     assert hand.endswith("80% of the call.")  # which would say memory, were they declared
 
 
+def test_what_is_in_no_row_is_told_where_it_is_the_largest_loss() -> None:
+    why = explained(*FIRST, batch=16)
+    largest = max(finding.seconds for finding in why.findings)
+    for times in (0.9, 1.1):
+        longer = replace(why, runs=(why.covered + times * largest,))
+        said = f"The largest loss, {si(times * largest, 's')}, is in no row."
+        assert (answer(longer)[-1] == said) is (times > 1)
+
+
 def test_a_training_step_has_no_one_bound_and_says_its_parts() -> None:
     why = explained("train-step", "as first written")
     told = answer(why)[-1]

@@ -14,7 +14,7 @@ from jax.profiler import ProfileData
 from roofline import cli
 from roofline.diagnosis import CannotProfile, Explanation, compare, explain, ladder
 from roofline.diagnosis.ceilings import ceilings_of
-from roofline.diagnosis.rows import family_of, join
+from roofline.diagnosis.rows import TimedRow, family_of, join
 from roofline.diagnosis.trace import Event, Trace, programs_in, read_trace
 from roofline.diagnosis.trace_steps import prepared
 
@@ -79,6 +79,33 @@ def test_a_lower_clock_counts_to_no_kernel(traces: Path) -> None:
     assert upgrade.common == pytest.approx(1.2)
     assert {pair.verdict for pair in upgrade.pairs} == {"same"}
     assert any("nearly every kernel takes 1.200 times as long" in str(p) for p in upgrade.parts())
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "verdict"),
+    [
+        ("kernel", 0.300, 0.314, "same"),  # 4.5% of it
+        ("kernel", 0.030, 0.035, "slower"),  # 0.5% of the call of 1 s
+        ("kernel", 0.010, 0.0115, "same"),  # 0.15%
+        ("kernel", 0.0, 0.003, "new"),
+        ("gap", 0.100, 0.115, "same"),  # 1.5%
+        ("gap", 0.100, 0.130, "slower"),
+        ("gap", 0.130, 0.100, "faster"),
+    ],
+)
+def test_a_small_share_of_the_call_is_noise_and_of_gaps_a_larger_one(
+    kind: str, before: float, after: float, verdict: str
+) -> None:
+    sides = [
+        Explanation(
+            *("step", (), "gpu", "NVIDIA H200", "trace"),
+            runs=(1.0,) * 5,
+            rows=(TimedRow("it", kind, *[seconds] * 4),) if seconds else (),
+        )
+        for seconds in (before, after)
+    ]
+    [pair] = compare(*sides).pairs
+    assert (pair.verdict, pair.change) == (verdict, pytest.approx(after - before))
 
 
 def test_steps_of_a_ladder_are_told_apart() -> None:

@@ -109,6 +109,19 @@ def test_data_leave_a_range_from_the_cheapest_branch_to_the_dearest(fn: Any, tim
     assert on_chip.expected.high >= on_chip.ends[-1].expected.high
 
 
+def test_a_branch_is_as_dear_as_its_own_dearest_branch() -> None:
+    """One product, or as other data choose none or three."""
+
+    def chosen(x: Any, p: Any, q: Any) -> Any:
+        def none_or_three(x: Any) -> Any:
+            return lax.cond(q, lambda x: dear(dear(dear(x))), cheap, x)
+
+        return lax.cond(p, none_or_three, dear, x)
+
+    report = xla.analyze(chosen, X, spec(dtype="bool"), spec(dtype="bool"))
+    assert [end.matrix_flops for end in report.ends] == [0, 3 * PRODUCT]
+
+
 def on_a_chip() -> xla.Report:
     report = xla.analyze(by_data, spec(2048, 2048, dtype="float32"), spec(dtype="bool"))
     return replace(report, target="v6e", platform="tpu")
