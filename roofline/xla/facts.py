@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -52,6 +52,9 @@ class Facts:
         Where its zeros come from.
     widened : Node or None
         The cast that widened it by accident.
+    most : mapping of int to float
+        How many elements along an axis can differ from zero, wherever one is along the others: one
+        in a row of an identity, whichever row data choose. Axes with no such limit are left out.
     """
 
     nonzero: Part
@@ -62,6 +65,7 @@ class Facts:
     asked: str = ""
     zeros: Node | None = None
     widened: Node | None = None
+    most: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -144,8 +148,14 @@ def _facts(known: Known, node: Node, same: bool) -> Facts:
     elif node.op == "compare":
         true, untrue = _compared(node, facts)
         nonzero, false = nonzero & true, false & untrue
+    most = {a: n for a, n in _most(known, node, facts, values).items() if n < dims[a]}
+    for axis, count in most.items():
+        others = _axes(dims) - {axis}
+        total = count * math.prod(dims[other] for other in others)
+        if total < nonzero.elements:
+            nonzero = nonzero & part(dims, {others | {axis}: {_name(node, "most", axis): total}})
     zeros = _origin(node, facts, nonzero) if nonzero.share < 1 else None
-    return Facts(nonzero, false, varies, distinct, values, asked, zeros, widened)
+    return Facts(nonzero, false, varies, distinct, values, asked, zeros, widened, most)
 
 
 # --- places: how operations move them -------------------------------------------------------------
@@ -347,6 +357,62 @@ def _false(known: Known, node: Node, facts: list[Facts]) -> Part:
     return whole(dims)
 
 
+def _most(known: Known, node: Node, facts: list[Facts], values: Array | None) -> dict[int, float]:
+    """Return how many elements along each axis can differ from zero, wherever along the others."""
+    op, dims = node.op, node.dims
+    if values is not None:
+        nonzero = values != 0
+        return {a: float(nonzero.sum(a).max(initial=0)) for a in _axes(values.shape)}
+    if op == "compare":
+        return _equal_along(node, facts)
+    nothing_along = dict.fromkeys(range(len(dims)), 0.0)
+    rows = [each.most if each.nonzero.share else nothing_along for each in facts]
+    same = all(operand.dims == dims for operand in node.ops)
+    if (op in _KEEPS_ZERO and same) or (op == "pad" and not facts[1].nonzero.share):
+        return dict(rows[0])
+    if op in _PRODUCT and same:
+        return _fewer(rows)
+    if (op in _SUMS and same) or op == "dynamic-update-slice":
+        return _sums(rows[:2])
+    if op == "select":
+        return _sums([_fewer(rows[:2]) if node.ops[0].dims == dims else rows[1], rows[2]])
+    if op == "concatenate":
+        joined = _sums(rows)
+        along = node.numbers("dimensions")[0]
+        return {a: n if a == along else max(each[a] for each in rows) for a, n in joined.items()}
+    if op == "gather":
+        return {at: rows[0][axis] for axis, at in _offsets_of(node).items() if axis in rows[0]}
+    most: dict[int, float] = {}
+    for axis, count in rows[0].items() if rows else ():
+        operand = node.ops[0].dims
+        still = moved(node, part(operand, {frozenset({axis}): {-1 - axis: count}}))
+        for group, sets in still.along.items() if still is not None else ():
+            if len(group) == 1:
+                most |= dict.fromkeys(group, sum(sets.values()))
+    return most
+
+
+def _fewer(rows: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Return the limits of what is zero where any of some values is."""
+    return {axis: min(r[axis] for r in rows if axis in r) for row in rows for axis in row}
+
+
+def _sums(rows: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Return the limits of what is zero where all of some values are."""
+    return {axis: sum(r[axis] for r in rows) for axis in rows[0] if all(axis in r for r in rows)}
+
+
+def _equal_along(node: Node, facts: list[Facts]) -> dict[int, float]:
+    """Return how often a comparison with a counter is true along the counter's axis."""
+    most: dict[int, float] = {}
+    for side, each in enumerate(facts[:2] if node.attribute("direction") == "EQ" else ()):
+        along = frozenset() if each.values is None else _axes(each.values.shape)
+        if each.values is not None and len(along) == 1 and not along & facts[1 - side].varies:
+            _, times = np.unique(each.values, return_counts=True)
+            most |= dict.fromkeys(along, float(times.max()))
+    return most
+
+
 def _between(known: Known, node: Node) -> Part:
     """Return where a counter lies between two bounds, if each lower one is the upper one before.
 
@@ -416,20 +482,27 @@ def _reduces_zeros(graph: Graph, node: Node, start: Facts) -> bool:
     )
 
 
+def _offsets_of(node: Node) -> dict[int, int]:
+    """Return which axis of a gather's result is along which axis of its operand."""
+    gone = {*node.numbers("collapsed_slice_dims"), *node.numbers("operand_batching_dims")}
+    kept = [axis for axis in range(len(node.ops[0].dims)) if axis not in gone]
+    return dict(zip(kept, node.numbers("offset_dims"), strict=True))
+
+
 def _window_axes(node: Node) -> dict[int, int]:
     """Return which axis of a gather's result is which axis of its operand, taken whole."""
-    gone = {*node.numbers("collapsed_slice_dims"), *node.numbers("operand_batching_dims")}
     sizes, dims = node.numbers("slice_sizes"), node.ops[0].dims
-    kept = [axis for axis in range(len(dims)) if axis not in gone]
-    pairs = zip(kept, node.numbers("offset_dims"), strict=True)
-    return {axis: place for axis, place in pairs if sizes[axis] == dims[axis]}
+    return {axis: at for axis, at in _offsets_of(node).items() if sizes[axis] == dims[axis]}
 
 
 def _origin(node: Node, facts: list[Facts], nonzero: Part) -> Node:
     """Return where most zeros of a value come from."""
     found = [each for each in facts if each.zeros is not None and each.zeros.op != "constant"]
     if node.op == "select" and 0 in (facts[1].nonzero.share, facts[2].nonzero.share):
-        return facts[0].zeros or node.ops[0]
+        mask, kept = facts[0], max(facts[1:], key=lambda each: each.nonzero.share)
+        if kept.zeros is None or min(mask.nonzero.share, mask.false.share) < kept.nonzero.share:
+            return mask.zeros or node.ops[0]
+        return kept.zeros
     if node.op in ("compare", "pad", "iota", "constant") or not found:
         return node
     best = min(found, key=lambda each: each.nonzero.share)

@@ -79,6 +79,21 @@ def si(value: Any, unit: str, prefix: str | None = None, digits: int = 3) -> str
     return f"{significant(number / PREFIXES[prefix], digits)} {prefix}{unit}"
 
 
+def many(count: float, noun: str) -> str:
+    """Return a number of things, which are one or several.
+
+    Examples
+    --------
+    >>> many(1, "array"), many(2, "array"), many(2, "copy"), many(1536, "launch")
+    ('1 array', '2 arrays', '2 copies', '1,536 launches')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeou":
+        return f"{count:,.0f} {noun[:-1]}ies"
+    return f"{count:,.0f} {noun}{'es' if noun.endswith(('ch', 'sh', 's', 'x')) else 's'}"
+
+
 def significant(value: Any, digits: int = 3) -> str:
     """Return a number rounded to significant digits, with thousands separators.
 

@@ -247,6 +247,16 @@ NAMED: dict[str, Kind] = {
         (spec(512, 256), spec(8, 256, 256), ints(512)),
         *(UNUSED, "done-densely", 0.7, "1 in 8 of it is used", "etf,te->tf"),
     ),
+    "a thin Gram matrix": (
+        lambda u, x: u @ u.T @ x,
+        (spec(2048, 16), spec(2048, 64)),
+        *(UNUSED, "dearer-order", 0.8, "by way of f32[2048,2048], which takes 80 times", "u @ u.T"),
+    ),
+    "linear attention": (
+        lambda q, k, v: jnp.einsum("hqk,hkd->hqd", jnp.einsum("hqd,hkd->hqk", q, k) / 8, v),
+        (spec(4, 1024, 32),) * 3,
+        *(UNUSED, "dearer-order", 0.8, "takes 32 times the FLOPs", "hqd,hkd->hqk"),
+    ),
     "a sort for a part": (
         lambda x: jnp.sort(x, -1)[:, :4],
         (spec(256, 8192),),
@@ -267,6 +277,16 @@ NAMED: dict[str, Kind] = {
             "multiplied by 4,096, of which one isn't zero",
             "one_hot(i, 4096)",
         ),
+    ),
+    "rows of an identity": (
+        lambda i, t: jnp.eye(2048)[i].reshape(8, 64, 2048) @ t,
+        (ints(512), spec(2048, 256)),
+        *(ZEROS, "one-hot", 0.8, "multiplied by 2,048, of which one isn't zero", "jnp.eye(2048)"),
+    ),
+    "a dense gradient of rows": (
+        lambda i, g: jnp.eye(2048)[i].T @ g,
+        (ints(512), spec(512, 256)),
+        *(ZEROS, "zeros", 0.8, "multiplied by 512, of which one isn't zero", "jnp.eye(2048)"),
     ),
     "two of them": (
         two_rows,

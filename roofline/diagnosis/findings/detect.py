@@ -44,6 +44,7 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     vain.in_vain,
     vain.branches,
     vain.as_written,
+    vain.dearer_orders,
     small.factorisations,
     again.on_each_device,
     small.communication,

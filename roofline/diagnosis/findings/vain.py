@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -21,6 +22,8 @@ from roofline.xla.flops import windows_of
 from roofline.xla.graph import CARRY, ELEMENT, Node
 from roofline.xla.hlo import ARITHMETIC, FREE, PRODUCTS, TRANSCENDENTAL
 from roofline.xla.minimum import chooses, is_real, only_for
+from roofline.xla.orders import trees
+from roofline_helpers.common.show import many
 
 MOST = 0.75
 """Share of a kernel's work that is needed from which on it isn't looked into."""
@@ -152,7 +155,7 @@ def branches(case: Case) -> Claims:
         for node in flow.graph.nodes:
             if not chooses(flow.known, node):
                 continue
-            sides = [_seconds_for(case, name, flow, node, side) for side in (1, 2)]
+            sides = [_seconds_of(case, name, flow, only_for(node, side)) for side in (1, 2)]
             dearer = max(sides, key=lambda side: sum(side.values()))
             if not dearer:
                 continue
@@ -165,10 +168,10 @@ def branches(case: Case) -> Claims:
             yield Claim("both-branches", parts, evidence, source=flow.line(node))
 
 
-def _seconds_for(case: Case, program: str, flow: Flow, node: Node, side: int) -> dict[str, float]:
-    """Return the seconds of kernels that serve one operand of a node only."""
+def _seconds_of(case: Case, program: str, flow: Flow, nodes: list[Node]) -> dict[str, float]:
+    """Return the seconds that some nodes take of their kernels."""
     alone: dict[str, float] = {}
-    for each in only_for(node, side):
+    for each in nodes:
         alone[each.kernel] = alone.get(each.kernel, 0.0) + max(flow.work(each), 1)
     found = {}
     for kernel, work in alone.items():
@@ -195,8 +198,10 @@ def _on_zeros(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim:
         evidence = (
             f"{1 - useful.share:.1%} of {main.op} {main.shape} is zero, by {origin.op}{apart}"
         )
-        remedy = _TANGENTS if _is_identity(flow, origin) else ""
-        return Claim("zeros", ((row, seconds),), evidence, source=at, remedy=remedy, known=True)
+        rows_of_it = main.users and _is_identity(flow, origin) and _rows_are_picked(main)
+        cause = "one-hot" if rows_of_it else "zeros"
+        remedy = _TANGENTS if cause == "zeros" and _of_tangents(main) else ""
+        return Claim(cause, ((row, seconds),), evidence, source=at, remedy=remedy, known=True)
     summed = math.prod(space.dims[space.result :])
     rows = max(math.prod(sparse.dims) // max(summed, 1), 1)
     terms = useful.elements / max(flow.needs[main].elements, 1)
@@ -215,10 +220,35 @@ _TANGENTS = (
 )
 
 
+def _of_tangents(node: Node) -> bool:
+    """Return whether a value is one of many tangents or cotangents, as of a Jacobian's basis."""
+    return "vmap" in node.op_name and re.search(r"jvp|transpose", node.op_name) is not None
+
+
+def _rows_are_picked(node: Node) -> bool:
+    """Return whether data pick rows of a matrix wherever it is read."""
+    return all(
+        user.op in ("gather", "dynamic-slice") or (user.op in VIEWS and _rows_are_picked(user))
+        for user in node.users
+    )
+
+
 def _is_identity(flow: Flow, origin: Node) -> bool:
     """Return whether zeros are those of an identity matrix: two counters that are compared."""
     equal = origin.op == "compare" and origin.attribute("direction") == "EQ"
     return equal and all(flow.known[side].values is not None for side in origin.ops[:2])
+
+
+_DIAGONAL = "scale the rows by the diagonal alone: d[:, None] * x"
+
+
+def _picked(flow: Flow, node: Node, origin: Node) -> bool:
+    """Return whether data choose rows of a matrix between its making and a value."""
+    while node is not origin:
+        if node.op in ("gather", "dynamic-slice"):
+            return True
+        node = next((o for o in node.ops if flow.known[o].zeros is origin), origin)
+    return False
 
 
 def _number(value: float) -> str:
@@ -230,17 +260,18 @@ def _with_zeros(
 ) -> tuple[str, str]:
     """Return the cause of a product with zeros, and what to do about it."""
     if origin.op == "compare" and origin.attribute("direction") == "EQ":
-        if _is_identity(flow, origin):
-            return "zeros", "multiply the blocks alone: einsum or vmap over their shared axis"
-        if _only_masks(sparse):
-            more = (
-                "" if round(terms) <= 1 else f"{CAUSES['one-hot'].advice}, and add what they name"
-            )
-            return "one-hot", more
+        if _is_identity(flow, origin) and not _picked(flow, sparse, origin):
+            blocks = "multiply the blocks alone: einsum or vmap over their shared axis"
+            if _of_tangents(main):
+                return "zeros", _TANGENTS
+            return "zeros", _DIAGONAL if round(terms) <= 1 else blocks
         space = flow.known.spaces[main.number]
-        counted_axes = flow.known[sparse].nonzero.axes
-        side = 0 if main.ops[0] is sparse else 1
-        if not counted_axes & {axis for axis, p in space.sides[side].items() if p >= space.result}:
+        places = space.sides[0 if main.ops[0] is sparse else 1]
+        summed = {axis for axis, place in places.items() if place >= space.result}
+        if _only_masks(sparse) and summed & flow.known[sparse].most.keys():
+            more = f"{CAUSES['one-hot'].advice}, and add what they name"
+            return "one-hot", "" if round(terms) <= 1 else more
+        if _only_masks(sparse) or flow.known[sparse].nonzero.axes <= summed:
             return "zeros", "add to the places that the indices name: jax.ops.segment_sum"
         return "ragged", ""
     if origin.op in ("pad", "convolution"):
@@ -257,21 +288,33 @@ def dilated(case: Case) -> Claims:
         for node in flow.kernels.get(row.name, ()):
             if node.op != "convolution" or node.instruction is None or not case.slow(row):
                 continue
-            labels = node.attribute("dim_labels").partition("->")[2]
-            windows = windows_of(node.instruction, sum(label.isdigit() for label in labels))
-            # a TPU's compiler writes a batch of matmuls as a spread convolution with that stride
-            times = math.prod(w.base for w in windows if w.stride == 1)
+            space, labels = flow.known.spaces[node.number], node.attribute("dim_labels")
+            data, spatial = labels.partition("_")[0], sorted(filter(str.isdigit, labels))
+            windows = windows_of(node.instruction, len(spatial) // 3)
+            # a TPU's compiler writes a batch of matmuls as a convolution whose input is spread
+            batch = {axis for axis, p in space.sides[0].items() if p in space.sides[1].values()}
+            spread = zip(spatial[::3], windows, strict=True)
+            times = math.prod(w.base for name, w in spread if data.index(name) not in batch)
             if times > 1:
                 evidence = f"{node.ops[0].shape}: {times - 1} of {times} places it reads are zeros"
                 yield Claim("dilated", ((row, row.lost),), evidence, source=flow.line(node))
 
 
-def _only_masks(node: Node, depth: int = 8) -> bool:
+def _only_masks(node: Node, depth: int = 16) -> bool:
     """Return whether a value is made of masks alone, as one-hot rows and sums of them are."""
     if node.dtype == "pred" or node.op == "constant":
         return True
-    through = node.op in ("convert", "bitcast", "reshape", "broadcast", "copy", "transpose", "add")
-    return through and depth > 0 and all(_only_masks(each, depth - 1) for each in node.ops)
+    picks = node.op in ("gather", "dynamic-slice")
+    through = picks or node.op in _PLACES
+    given = node.ops[:1] if picks else node.ops
+    return through and depth > 0 and all(_only_masks(each, depth - 1) for each in given)
+
+
+_PLACES = frozenset(
+    "convert bitcast reshape broadcast copy transpose add multiply select slice concatenate pad "
+    "reverse reduce reduce-precision".split()
+)
+"""What makes masks of masks, beside what data pick."""
 
 
 def real_transforms(case: Case) -> Claims:
@@ -331,6 +374,54 @@ def _by_element(node: Node) -> bool:
     same = all(operand.dims in ((), node.dims) for operand in node.ops)
     views = node.op in ("copy", "convert", "bitcast", "real", "imag", "complex", CARRY)
     return same and (views or node.op in ARITHMETIC | TRANSCENDENTAL)
+
+
+# --- products in a dearer order -------------------------------------------------------------------
+
+_FEWER = 0.4
+"""Share of the multiply-adds up to which another order is named."""
+
+
+def dearer_orders(case: Case) -> Claims:
+    """Yield products of which another order takes far fewer multiply-adds, and less time."""
+    for name, program in case.programs.items():
+        flow = program.flow
+        for tree in trees(flow.known):
+            within = [*tree.products, *tree.between]
+            alone = _seconds_of(case, name, flow, within) if tree.share <= _FEWER else {}
+            rows = {kernel: case.by_name[name, kernel] for kernel in alone}
+            if not rows or tree.products[0].kernel not in rows:
+                continue
+            row, size = rows[tree.products[0].kernel], tree.products[0].shape.bytes
+            each = size / max(tree.products[0].size, 1)
+            now = sum(case.likely(r, r.kernel) * alone[k] / r.seconds for k, r in rows.items())
+            after = 0.0
+            for step in tree.steps:
+                like = replace(
+                    row.kernel,
+                    flops=xla.Flops(matrix=2 * step.terms),
+                    read={"hbm": round(step.read * each)},
+                    written={"hbm": round(step.written * each)},
+                )
+                after += case.likely(row, like)
+            large = max(tree.products, key=lambda node: node.size * (node is not tree.products[0]))
+            first = next(step.sides for step in tree.steps if all(len(s) == 1 for s in step.sides))
+            pair = " by ".join(str(tree.arrays[n].shape.leaves[0]) for side in first for n in side)
+            evidence = (
+                f"{many(len(tree.arrays), 'array')} are multiplied by way of "
+                f"{large.shape.leaves[0]}, which takes {1 / tree.share:,.0f} times the FLOPs of "
+                "another order"
+            )
+            parts = [(rows[k], seconds * (1 - after / now)) for k, seconds in alone.items()]
+            if after < now:
+                yield Claim(
+                    "dearer-order",
+                    tuple(parts),
+                    evidence,
+                    source=flow.line(large),
+                    remedy=f"multiply {pair} first, with parentheses, or all in one jnp.einsum",
+                    known=True,
+                )
 
 
 # --- as written -----------------------------------------------------------------------------------
