@@ -46,6 +46,9 @@ from roofline_helpers.models.layers import (
 PARTS = ("text_config", "llm_config", "language_config")
 """Keys under which a model that reads pictures or sounds too has its language part."""
 
+NESTED = ("attention_other_setting", "sparse_attention_config")
+"""Keys whose values are keys of layers: read as "outer.inner"."""
+
 
 def model(given: Any) -> Decoder:
     """Return a decoder by a published name, or that of a ``config.json`` on disk.
@@ -120,10 +123,10 @@ def _published() -> dict[str, Any]:
     return dict(json.loads(file.read_text("utf-8")))
 
 
-def _words(name: str) -> list[str]:
-    """Return the words of a name that tell models apart."""
+def _words(name: str, tuned: bool = False) -> list[str]:
+    """Return the words of a name that tell models apart, or with those that hardly ever do."""
     words = re.split(r"[\s_:-]+", name.rpartition("/")[2].casefold())
-    return [word for word in words if word and not re.fullmatch(TUNED, word)]
+    return [word for word in words if word and (tuned or not re.fullmatch(TUNED, word))]
 
 
 @cache
@@ -131,7 +134,8 @@ def _names() -> dict[str, _Name]:
     names: dict[str, _Name] = {}
     for repository, entry in _published().items():
         for name in (repository, *entry.get("also", ())):
-            names.setdefault("".join(_words(name)), _Name(name.rpartition("/")[2], repository))
+            for words in (_words(name), _words(name, tuned=True)):
+                names.setdefault("".join(words), _Name(name.rpartition("/")[2], repository))
     for key, decoder in catalogue().items():
         for name in (key, decoder.name):
             same = names.get("".join(_words(name)))
@@ -146,7 +150,7 @@ def _names() -> dict[str, _Name]:
 def _named(given: str) -> Decoder | None:
     """Return the model of a name; None if it isn't known."""
     words, names = _words(given), _names()
-    if known := names.get("".join(words)):
+    if known := names.get("".join(_words(given, tuned=True))) or names.get("".join(words)):
         return _decoder(known)
     for at in range(1, len(words)):
         suffix = "-".join(words[at:])
@@ -165,11 +169,12 @@ def _nearest(given: str) -> str:
     names, words = _names(), set(_words(given))
     near = difflib.get_close_matches("".join(_words(given)), names, n=12, cutoff=0.5)
     near.sort(key=lambda key: -len(words & set(_words(names[key].written))))
-    listed = [names[key].written for key in near[:5]]
+    listed = list(dict.fromkeys(names[key].written for key in near))[:5]
+    count = len({known.written for known in names.values()})
     return (
-        f" Nearest: {', '.join(listed)}. Give one of these {len(names)} names"
+        f" Nearest: {', '.join(listed)}. Give one of these {count} names"
         if listed
-        else (f" None of {len(names)} names is near: give another name")
+        else (f" None of {count} names is near: give another name")
     )
 
 
@@ -177,6 +182,11 @@ def _nearest(given: str) -> str:
 def _decoder(name: _Name) -> Decoder:
     """Return the decoder of a name that is known, in its types."""
     entry = _published().get(name.entry, {"like": name.entry})
+    if "new" in entry:
+        raise BadValue(
+            f"{name.written} isn't read: new in it are {entry['new']}. Make a models.Decoder with a "
+            "models.Block for each layer"
+        )
     if "like" in entry:
         decoder = replace(catalogued(entry["like"]), name=name.written)
     else:
@@ -189,6 +199,9 @@ def _decoder(name: _Name) -> Decoder:
         return decoder
     kinds = _known()["suffixes"]
     kind, *read = kinds.get(name.entry.partition("/")[0], {}).get(name.suffix, kinds[name.suffix])
+    shipped = decoder.stored and (decoder.stored.experts or decoder.stored.weights)
+    if shipped and shipped.startswith(kind):  # the suffix says what it ships in
+        return decoder
     around = "bf16" if kind == "nvfp4" and decoder.experts else kind  # as NVIDIA makes mixtures
     says = f"the suffix of {name.written}-{name.suffix}"
     types = {"weights": kind, "experts": kind, "mixers": around}
@@ -223,6 +236,9 @@ class _Reader:
             self.part = ", its language part"
             outer = {"tie_word_embeddings": whole_file.get("tie_word_embeddings")}
             self.text = outer | dict(mapping(part, whole_file[part]))
+        for key in NESTED:
+            inner = mapping(key, self.text.pop(key, None) or {})
+            self.text |= {f"{key}.{name}": value for name, value in inner.items()}
         self.kind = str(self.text.get("model_type", whole_file.get("model_type")))
         self.family = self._family()
         self.gated = self.family.get("gated", True)
@@ -307,7 +323,7 @@ class _Reader:
         ignored = re.compile("|".join(harmless["parts"]))
         odd = [
             key
-            for key in self.text.keys() - known - {*harmless["names"]}
+            for key in self.text.keys() - known - {*harmless["names"], *harmless["nested"]}
             if self.text[key] and shaping.search(key) and not ignored.search(key)
         ]
         if odd:
@@ -332,10 +348,12 @@ class _Reader:
                 raise BadValue(
                     f"{key} = {self.text[key]} isn't read: another width than the model's"
                 )
-        for fact, only in (("indexers", "full"), ("attention_types", 1)):
-            if {*self.get(fact, ())} - {only}:
-                raise BadValue(f"{self.keys[fact][0]} isn't read: layers of another kind")
-        mixers, parallel = map(self._mixer, self._kinds()), self.family.get("parallel", False)
+        if {*self.get("attention_types", ())} - {1}:
+            raise BadValue("attn_type_list isn't read: layers of another kind")
+        if self.get("valueless") != self.get("near") and self.get("valueless"):
+            raise BadValue(f"{self.keys['valueless'][0]} isn't read: an indexer with values")
+        kinds = self._indexers() if "indexers" in self.keys else self._kinds()
+        mixers, parallel = map(self._mixer, kinds), self.family.get("parallel", False)
         feeds = self._feeds()
         return self._named(
             tuple(Block(mixer, feed, parallel) for mixer, feed in zip(mixers, feeds, strict=True))
@@ -395,9 +413,21 @@ class _Reader:
             nearby = [not interval or (n + 1) % whole("every", interval) != 0 for n in layers]
         return [near if is_near else "full" for is_near in nearby]
 
+    def _indexers(self) -> list[str]:
+        """Return "shared" for each layer that takes the keys which the last indexer chose.
+
+        Source: transformers 5.24, `GlmMoeDsaConfig`.
+        """
+        if self.get("indexers"):
+            return self._listed("indexers")
+        every, first = self.get("indexer_every", 1), self.get("indexer_first", 2)
+        return ["shared" if max(0, n + 1 - first) % every else "full" for n in range(self.layers)]
+
     def _listed(self, fact: str) -> list[Any]:
-        """Return what a list with an entry for each layer says."""
+        """Return what a list with an entry for each layer says, and perhaps for those ahead."""
         given, names = self.get(fact), _known()["layers"]
+        if len(given) == self.layers + self.get("ahead", 0):
+            given = given[: self.layers]
         if len(given) != self.layers:
             said = json.dumps(given)[:60]
             raise BadValue(f"{said}: {len(given)} entries for {self.layers} layers")
@@ -424,34 +454,44 @@ class _Reader:
             ranks = (self.need(name) for name in ("kv_rank", "rope_dim", "nope_dim", "value_dim"))
             index = [name for name in ("top", "index_heads", "index_dim") if name in self.keys]
             chosen = {name: self.need(name) for name in index}
+            if kind == "shared":
+                chosen |= {"index_heads": 0, "index_dim": 0}
             latent = Latent(self.get("q_rank", 0), *ranks)
             return latent_attention(self.d_model, self.heads, latent, **chosen)
         return self._attention(kind)
 
     def _attention(self, kind: str) -> Mixer:
-        near, far = kind != "full", kind == "full"
+        near, far = kind in ("sliding", "chunked"), kind == "full"
         heads, kv_heads = self.heads, self.get("kv_heads", self.heads)
         if "one_kv_head" in self.keys and not self.get("grouped", False):
             kv_heads = 1 if self.get("one_kv_head") else heads
         head_dim = self.get("head_dim") or self.d_model // heads
         value_dim = self.get("value_dim", 0)
         if near and "near_heads" in self.keys:
-            names = ("near_heads", "near_kv_heads", "near_head_dim", "near_value_dim")
-            heads, kv_heads, head_dim, value_dim = map(self.need, names)
+            heads, kv_heads = self.need("near_heads"), self.need("near_kv_heads")
+            head_dim = self.need("near_head_dim")
+            value_dim = self.need("near_value_dim") if "near_value_dim" in self.keys else 0
         if far and "far_head_dim" in self.keys:
             head_dim = self.need("far_head_dim")
             kv_heads = self.need("far_kv_heads") if self.get("one_matrix") else kv_heads
         gated = self.family.get("gate", False) and self.get("gated_attention", True)
+        gate = heads * head_dim if gated else heads if self.get("head_gate") else 0
+        chosen = {}
+        if kind == "chosen":
+            width = self.need("index_dim")
+            chosen = {"choosing": width * self.need("index_heads"), "choosing_width": width}
+            chosen["top"] = self.need("blocks") * self.need("block")
         return attention(
             self.d_model,
             heads,
             whole("kv_heads", kv_heads),
             whole("head_dim", head_dim),
             value_dim=value_dim,
-            gate=heads * head_dim if gated else 0,
+            gate=gate,
             one_matrix=bool(far and self.get("one_matrix", False)),
             window=self.need("window") if near else 0,
             chunked=kind == "chunked",
+            **chosen,
         )
 
     def _mamba(self) -> Mixer:
@@ -529,8 +569,9 @@ class _Reader:
         layers = range(self.layers)
         if self.get("feeds"):
             return [kind == "experts" for kind in self._listed("feeds")]
-        if self.get("only_mixed"):
-            return [n in self.get("only_mixed") for n in layers]
+        if only := self.get("only_mixed"):
+            mixed = {int(n) for n in (only.split(",") if isinstance(only, str) else only)}
+            return [n in mixed for n in layers]
         step = self.get("step", 1)
         if isinstance(step, list):
             return self._listed("step")

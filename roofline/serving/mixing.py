@@ -48,10 +48,15 @@ def _grouped_queries(layer: Layer, mixer: Mixer) -> int:
     if others < 0:
         del outs["v"]
         others += mixer.kv_heads * value_dim
+    if mixer.choosing:
+        others -= mixer.choosing
+        outs |= {"index q": mixer.choosing, "index k": mixer.choosing_width}
     if others:
         outs["gate"] = split(others, s.widths)
     layer.project("QKV projection", "n1", "qkv", d, outs)
     layer.ops |= _turned(layer, queries, keys, values, head_dim, "v" if "v" in outs else "k")
+    if mixer.choosing:
+        layer.ops |= _chosen(layer, mixer)
     layer.ops |= _attention(layer, mixer, heads, kv_heads, (head_dim, value_dim))
     return split(heads * value_dim, further)
 
@@ -110,7 +115,7 @@ def _attention(
         }
     flash = work.flash_attention(*dims, kv_dtype=s.cache, causal=True)
     reads = {"q, turned": flash.reads["q"], "K cache": keys, "V cache": values}
-    if s.prefill and mixer.window:
+    if s.prefill and (mixer.window or mixer.top):
         flash = _masked(flash, mixer, s.context)
     return {"flash attention": replace(flash, reads=reads, passes={})}
 
@@ -134,7 +139,7 @@ def _latent(layer: Layer, mixer: Mixer) -> int:
     kv_rank, rope, nope, value_dim = astuple(latent)[1:]
     outs = {"c": latent.q_rank + kv_rank + rope}
     asked = {"q": split(heads * (nope + rope), further)}
-    if mixer.top:
+    if mixer.choosing:
         outs["index k"] = mixer.choosing_width + mixer.choosing // mixer.choosing_width
         asked["index q"] = mixer.choosing
     layer.project("latent down projection", "n1", "down to latents", d, outs)
@@ -145,7 +150,7 @@ def _latent(layer: Layer, mixer: Mixer) -> int:
     layer.project("query projection", x, "q", rank, asked)
     turned = split(heads * rope, further)
     layer.ops |= _turned(layer, turned, rope, kv_rank, rope, "c, normed")
-    if mixer.top:
+    if mixer.choosing:
         layer.ops |= _chosen(layer, mixer)
     rows, seen, new = s.sequences * s.new, _seen(layer, mixer), 1
 

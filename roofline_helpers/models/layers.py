@@ -236,12 +236,14 @@ def attention(
     one_matrix : bool
         Whether one matrix makes keys and values; the cache holds both.
     **seen
-        `window` and `chunked` of `Mixer`.
+        `window` and `chunked` of `Mixer`, and of an indexer `top`, `choosing` and `choosing_width`.
     """
     values = value_dim or head_dim
     output = heads * values * d_model
     queries, cached = heads * head_dim, kv_heads * (head_dim + values)
     columns = queries + gate + (kv_heads * head_dim if one_matrix else cached)
+    index = seen.get("choosing_width", 0)
+    columns += index + seen.get("choosing", 0)
     return Mixer(
         "attention",
         columns * d_model + output,
@@ -249,7 +251,7 @@ def attention(
         heads,
         kv_heads,
         made=queries + cached,
-        cache_width=cached,
+        cache_width=cached + index,
         scores=heads * (head_dim + values),
         absorbed=heads * (head_dim + values),
         **seen,

@@ -190,6 +190,16 @@ def test_a_published_name_has_the_parameters_that_its_authors_print(name: str) -
         ("GPT-OSS 20b", "gpt-oss-20b", {"experts": "mxfp4", "mixers": "bf16"}),
         ("qwen3-30b-a3b-instruct-2507", "Qwen3-30B-A3B", {"experts": "bf16"}),
         ("gpt-oss-120b-bf16", "gpt-oss-120b-bf16", {"experts": "bf16"}),
+        ("gpt-oss-120b-mxfp4", "gpt-oss-120b", {"experts": "mxfp4", "mixers": "bf16"}),
+        ("DeepSeek-R1-FP8", "DeepSeek-R1", {"experts": "fp8 in blocks"}),
+        ("moonshotai/Kimi-K2-Instruct-0905", "Kimi-K2-Instruct", {"experts": "fp8 in blocks"}),
+        ("moonshotai/Kimi-K2-Thinking", "Kimi-K2-Thinking", {"experts": "int4", "mixers": "bf16"}),
+        ("unsloth/Llama-3.3-70B-Instruct-bnb-4bit", "Llama-3.3-70B-Instruct-bnb-4bit", {}),
+        (
+            "Qwen3-Coder-30B-A3B-Instruct-FP8",
+            "Qwen3-Coder-30B-A3B-fp8",
+            {"mixers": "fp8 in blocks"},
+        ),
     ],
 )
 def test_what_people_type_finds_its_model_in_the_types_it_ships_in(
@@ -202,12 +212,20 @@ def test_what_people_type_finds_its_model_in_the_types_it_ships_in(
     assert len(decoder.stored.says) > 10
 
 
+@pytest.mark.parametrize(
+    ("name", "new"), [("deepseek-v4-flash", "hyper-conn"), ("kimi-k3-fp8", "delta attention")]
+)
+def test_a_model_that_is_not_read_is_refused_by_what_is_new_in_it(name: str, new: str) -> None:
+    with pytest.raises(rh.BadValue, match=f"isn't read: new in it are .*{new}"):
+        model(name)
+
+
 def test_no_two_models_have_one_name() -> None:
     listed = [n for r, e in PUBLISHED.items() for n in (r, *e.get("also", ()))]
-    keys = ["".join(configurations._words(name)) for name in listed]
+    keys = ["".join(configurations._words(name, tuned=True)) for name in listed]
     assert len(set(keys)) == len(keys)
-    for name in listed:
-        entry = configurations._names()["".join(configurations._words(name))].entry
+    for name, key in zip(listed, keys, strict=True):
+        entry = configurations._names()[key].entry
         assert name in (entry, *PUBLISHED[entry].get("also", ()))
 
 
@@ -222,6 +240,35 @@ def test_every_type_says_whether_it_is_given_shipped_or_assumed() -> None:
     assert oss.but(batch=8).types == oss.types
     assert roofline.serving.step("phi-4", "h200").types.startswith("weights bf16, projections")
     assert roofline.serving.step("phi-4", "h200").types.count("assumed") == 1
+
+
+def test_indexers_are_shared_by_layers_and_choose_single_keys_or_blocks(tmp_path: Path) -> None:
+    own = lambda decoder: [block.mixer.choosing > 0 for block in decoder.blocks]  # noqa: E731
+    glm, counted = model("GLM-5.2"), model("GLM-5")
+    assert (sum(own(glm)), sum(own(counted))) == (21, 78)
+    assert glm.cache_per_token() == 2 * (78 * 576 + 21 * 128)  # a shared choice has no keys
+    index = 32 * 128 * 2048 + 6144 * (128 + 32)
+    assert counted.parameters - glm.parameters == 57 * index
+    file = dict(PUBLISHED["zai-org/GLM-5.2"]["config"])
+    del file["index_topk_freq"]
+    kinds = ["full" if n < 3 or (n - 2) % 4 == 0 else "shared" for n in range(78)]
+    for listed in ({"indexer_types": kinds}, {"index_topk_pattern": "FFF" + "SSSF" * 18 + "SSS"}):
+        assert read(tmp_path, {**file, **listed}).blocks == glm.blocks
+    blocks = model("MiniMax-M3")
+    assert own(blocks) == [False] * 3 + [True] * 57
+    assert blocks.cache_per_token() == 2 * (60 * 2 * 4 * 128 + 57 * 128)
+    sparse = blocks.blocks[-1].mixer
+    assert sparse
+    assert [sparse.seen(n) for n in (100, 100_000)] == [100, 16 * 128]
+    for name in ("GLM-5.2", "MiniMax-M3"):
+        step = roofline.serving.step(name, "b200", chips=4, weights="fp8", context=32_768)
+        index_keys = {
+            job.work.reads["K index"] for job in step.kernels if "K index" in job.work.reads
+        }
+        assert index_keys == {32_768 * 128 * 2}
+    step = model("stepfun-ai/Step-3.7-Flash")
+    heads = {block.mixer.heads: block.mixer.window for block in step.blocks if block.mixer}
+    assert heads == {64: 0, 96: 512}
 
 
 def test_layers_of_one_model_differ_as_its_file_says(tmp_path: Path) -> None:
