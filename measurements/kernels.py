@@ -22,6 +22,7 @@ from typing import Any
 from roofline.xla.expected import features_of
 from roofline.xla.kernel import kernel_of
 from roofline.xla.ledger import Row, kernels
+from roofline.xla.roofs import DeviceRoofs
 from roofline_helpers.chips import chip
 from roofline_helpers.measured.tables import FOLDER
 
@@ -53,7 +54,7 @@ def rows_of(key: str, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the table's rows of a case: a run of each instruction, those alike together."""
     groups: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
     for row, launched in timed(case):
-        of = features_of(kernel_of(row, chip(key).per_device()))
+        of = features_of(kernel_of(row, DeviceRoofs(chip(key).per_device())))
         longest = max(launched, key=lambda kernel: kernel[4])[1]
         counted = {
             "kernel": longest.split("<")[0].removeprefix("void ")[:48].rstrip("_.0123456789"),

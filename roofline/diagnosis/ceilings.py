@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from roofline import xla
 from roofline.measure.workloads import level_cases, matmul_case, memory_cases, run, vector_case
-from roofline.xla.expected import Like, best_peak, combined, expected_of, like, reached_roof
-from roofline.xla.kernel import chip_roofline, kernel_of, main_dtype
+from roofline.xla.expected import Like, combined, expected_of, like
+from roofline.xla.kernel import kernel_of
+from roofline.xla.roofs import DeviceRoofs, best_peak, main_dtype
 from roofline_helpers import chips
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown
@@ -99,13 +100,16 @@ class Ceilings:
     caches: Sequence[tuple[float, float]] = ()
     vector: float | None = None
 
+    @functools.cached_property
+    def device(self) -> DeviceRoofs:
+        """The roofs by the chip table alone."""
+        return DeviceRoofs(self.chip)
+
     def roof(self, kernel: xla.Row, *, reached: bool = True) -> Roofline | None:
         """Return the roofline over a kernel, without a floor: a launch is no part of a kernel."""
         if reached and self.measured is not None:
             return self._measured_roof(kernel, self.measured)
-        if self.chip is None:
-            return None
-        roof = (reached_roof if reached else chip_roofline)(self.chip, kernel.matrix_types)
+        roof = self.device.over(kernel.matrix_types, reached=reached)
         if roof is None:
             return None
         assumed = self.vector if reached else None
@@ -143,7 +147,7 @@ class Ceilings:
             good = math.fsum(row.reachable or 0.0 for row in roofed)
             return Expected(good, good, good, "reached ceilings", self.roofs.origin)
         every = [
-            expected_of(kernel_of(row.kernel.running(1), self.chip)).times(row.launches)
+            expected_of(kernel_of(row.kernel.running(1), self.device)).times(row.launches)
             for row in roofed
         ]
         whole = math.fsum(each.known for each in every)
@@ -159,7 +163,7 @@ class Ceilings:
         once = row.reachable / row.launches
         found = Expected(once, 0.0, once / CLOSE, "reached ceilings")
         if self.chip is not None and self.measured is None:
-            found = expected_of(kernel_of(row.kernel.running(1), self.chip))
+            found = expected_of(kernel_of(row.kernel.running(1), self.device))
         least = (row.least or row.reachable) / row.launches
         bound = bound_of(row.limit.partition(" or ")[0] or "hbm")
         return judged(row.seconds / row.launches, found, least, bound)

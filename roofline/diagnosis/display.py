@@ -26,7 +26,8 @@ from roofline.xla.display import (
     why_needed,
 )
 from roofline.xla.display import cost as cost_of
-from roofline.xla.kernel import NOWHERE, function_of, main_dtype
+from roofline.xla.kernel import NOWHERE, function_of
+from roofline.xla.roofs import main_dtype
 from roofline_helpers.common.checks import BadValue, UnknownName
 from roofline_helpers.common.show import cell, si, significant
 from roofline_helpers.measured import NoData

@@ -28,19 +28,15 @@ from roofline.diagnosis.trace_steps import prepared
 from roofline.measure.machine import device_facts, now, software_versions
 from roofline.network.topology import slice_of
 from roofline.xla.analysis import (
-    NO_CHIP,
     NOT_REUSED,
     check_options,
     jit_options,
     needed_by,
     turns_of,
 )
-from roofline.xla.kernel import main_dtype
 from roofline.xla.lower import Arguments, function_name, is_stage
-from roofline.xla.targets import (
-    first_device,
-    is_cpu_here,
-)
+from roofline.xla.roofs import main_dtype
+from roofline.xla.targets import first_device, target_of
 from roofline_helpers import chips
 from roofline_helpers.common.checks import (
     BadType,
@@ -173,12 +169,11 @@ def explain(
             return task.of_trace(Path(fn), chip)
         if not (callable(fn) or is_stage(fn)):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
-        if chip is not None and not is_cpu_here(chip):
+        target = target_of(chip, topology)
+        if target is not None:
             _check_nothing_runs(own)
-            asked = {name: own[name] for name in ("topology", "turns", "name")}
-            return analyze(fn, *args, chip=chip, **asked, **jit_options(own), **kwargs)
-        if topology is not None:
-            raise BadType(NO_CHIP)
+            asked = {**target._asdict(), "turns": turns, "name": name}
+            return analyze(fn, *args, **asked, **jit_options(own), **kwargs)
         return task.measured(say)
 
 
@@ -331,7 +326,7 @@ class Task:
         if self.arguments.positional or self.arguments.named or self.turns:
             raise BadType("a trace is explained without arguments, and without turns")
         trace = read_trace(folder)
-        known = None if chip is None else chips.chip(slice_of(chip)[0])
+        known = None if chip is None else slice_of(chip)[0]
         if known is not None and known.kind != trace.platform:
             raise BadValue(f"the trace is of a {trace.platform.upper()}, and chip= is {known.name}")
         name, maybe = _device_name(trace), [] if known is not None else _chips_of(trace)

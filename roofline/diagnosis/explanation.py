@@ -21,8 +21,8 @@ from roofline.diagnosis.devices import DeviceTime
 from roofline.diagnosis.findings import Finding
 from roofline.diagnosis.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
 from roofline.terminal import markdown, text_of
-from roofline.xla.kernel import main_dtype
 from roofline.xla.minimum import Needed
+from roofline.xla.roofs import main_dtype
 from roofline_helpers import chips
 from roofline_helpers.common.checks import UnknownName, name_of
 from roofline_helpers.measured.kernels import Expected

@@ -213,8 +213,7 @@ def topology(
     >>> topology("v6e", 8).shape, topology("h100", 256).slices, topology("v5p-64").chips
     ((2, 4), 32, 32)
     """
-    chip, shape = slice_of(chip) if shape is None else (chip, shape)
-    device = chip_of(chip)
+    device, shape = slice_of(chip) if shape is None else (chip_of(chip), shape)
     if device.key not in _wiring() and shape == 1 == slices:
         return Topology(device, (1,), (), name_of("ceilings", ceilings, CEILINGS))
     if device.key not in _wiring():
@@ -258,20 +257,22 @@ def topology(
     return Topology(device, sizes, tuple(axes), ceilings)
 
 
-def slice_of(name: Any) -> tuple[Any, str | None]:
+def slice_of(name: Any) -> tuple[Chip, str | None]:
     """Return the chip and layout of a cloud's name of a slice: v6e-8 is a 2x4 of v6e.
 
     The number counts chips of v5e and v6e, but TensorCores (two per chip) of v4, v5p and v7x: a
-    power of two of chips, or a whole pod. Anything else is returned as it is, without a layout.
+    power of two of chips, or a whole pod. Any other name of a chip has no layout.
 
     Raises
     ------
+    UnknownName, BadType
+        No such chip.
     BadValue
         No slice has so many chips.
     """
-    parts = _SLICE.fullmatch(name.strip()) if isinstance(name, str) else None
+    parts = _named_slice(name)
     if parts is None:
-        return name, None
+        return chip_of(name), None
     family = parts.group(1).lower()
     key = {"v5litepod": "v5e", "tpu7x": "v7x"}.get(family, family)
     cores = _CORES.get(key, 1)
@@ -281,7 +282,7 @@ def slice_of(name: Any) -> tuple[Any, str | None]:
     if sizes is None:
         near = ", ".join(f"{family}-{n * cores}" for n in _near(chips, pod))
         raise BadValue(f"no slice {name!r} is known. Nearest: {near}. For others give a topology")
-    return key, "x".join(map(str, sizes))
+    return chip_of(key), "x".join(map(str, sizes))
 
 
 def usual_layout(chip: Chip, chips: int) -> str:
@@ -294,8 +295,11 @@ def topology_of(hardware: Any) -> Topology | None:
     """Return a topology, given as it is or by a cloud's name of a slice; None for all else."""
     if isinstance(hardware, Topology):
         return hardware
-    chip, layout = slice_of(hardware)
-    return topology(chip, layout) if layout else None
+    return None if _named_slice(hardware) is None else topology(hardware)
+
+
+def _named_slice(name: Any) -> re.Match[str] | None:
+    return _SLICE.fullmatch(name.strip()) if isinstance(name, str) else None
 
 
 @cache

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roofline.xla.kernel import CompiledKernel, Links, chip_roofline, timeline_of
+from roofline.xla.kernel import CompiledKernel, Links, timeline_of
 from roofline.xla.report import Report
+from roofline.xla.roofs import chip_roofline
 
 _FED, _WAITING = "matmuls that wait for memory", "exchanges that wait"
 
@@ -23,10 +24,9 @@ def seconds_by_bound(report: Report, *, filled: float) -> dict[str, float]:
         Share of the matrix unit that matmuls of Pallas kernels fill, which the program doesn't
         state.
     """
-    links = Links(report.target, report.topology, report.mesh, report.devices)
     names = ("matmuls", _FED, "Pallas kernels", "passes over memory", _WAITING)
     parts, kernels = dict.fromkeys(names, 0.0), []
-    for kernel in (_reached(published, links) for published in report.kernels):
+    for kernel in (_reached(published, report.links) for published in report.kernels):
         if kernel.work.opcode == "custom-call" and kernel.bound == "compute" and kernel.roof:
             kernel = replace(kernel, roof=replace(kernel.roof, peak=kernel.roof.peak * filled))
         kernels.append(kernel)
@@ -46,9 +46,9 @@ def _part(kernel: CompiledKernel) -> str:
     return _FED if kernel.work.matrix_flops else "passes over memory"
 
 
-def _reached(kernel: CompiledKernel, links: Links) -> CompiledKernel:
+def _reached(kernel: CompiledKernel, links: Links | None) -> CompiledKernel:
     """Return a kernel under reached ceilings, with its exchange at reached link rates."""
     exchange, chip = kernel.work.collective, kernel.chip
-    seconds = None if exchange is None else links.seconds(exchange, reached=True)
+    seconds = None if exchange is None or links is None else links.seconds(exchange, reached=True)
     roof = chip_roofline(chip, kernel.work.matrix_types, reached=True) if chip else None
     return replace(kernel, roof=roof, link_seconds=seconds)

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from roofline.network.topology import slice_of
 from roofline.storage import save, write
 from roofline.xla.arrays import memory_notes
 from roofline.xla.buffers import buffers_at_peak, listing
@@ -44,14 +43,15 @@ from roofline.xla.report import REFUSED as REFUSAL
 from roofline.xla.report import Report, load_refusal, load_report
 from roofline.xla.targets import (
     NoCompiler,
+    Target,
     can_compile,
     chip_key,
     compiler_version,
     device_of,
     is_chip,
-    is_cpu_here,
     jax_version,
     platform_of,
+    target_of,
 )
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, shown, text, whole
@@ -116,9 +116,6 @@ def refusal_recorded(name: str, chip: str, folder: Path) -> Iterator[None]:
     except DoesNotFit as error:
         save(folder / f"{name}.{chip}{REFUSED}.json", {"schema": REFUSAL, "message": str(error)})
         raise
-
-
-NO_CHIP = "topology= is the layout of chips that need not be here: give chip= too"
 
 
 class RecordUsed(UserWarning):
@@ -212,39 +209,36 @@ def analyze(
     if setting and (use == "auto" or setting == "whole"):
         use = "compiler" if setting == "whole" else setting
     use = name_of("way to analyse", use, ["auto", "compiler", "record"])
-    chip, layout = slice_of(None if is_cpu_here(chip) else chip)
-    if chip is None and topology is not None:
-        raise BadType(NO_CHIP)
-    topology = topology if topology is not None else layout
-    target = chips.chip(chip) if chip is not None else None
+    target = target_of(chip, topology)
+    wanted = None if target is None else target.chip
     if not (callable(fn) or is_stage(fn)):
         raise BadType(f"the function must be callable, got {fn!r} ({type(fn).__name__})")
     if record is not None and not re.fullmatch(r"[\w\-]+", record):
         raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
-    stored = _recorded(target, record, use)
+    stored = _recorded(wanted, record, use)
     if stored is not None:
-        return stored if use == "record" else use_record(stored, record, str(can_compile(target)))
+        return stored if use == "record" else use_record(stored, record, str(can_compile(wanted)))
     arguments, jit, trips = Arguments(args, kwargs), jit_options(own), turns_of(turns)
 
     def compiled() -> Report:
-        return report_of(fn, arguments, target, jit, topology, trips, name)[0]
+        return report_of(fn, arguments, target, jit, trips, name)[0]
 
     folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
     if record is not None and folder is not None:
-        with refusal_recorded(record, target.key if target else "", folder):
+        with refusal_recorded(record, wanted.key if wanted else "", folder):
             report = compiled()
         write(folder / f"{record}.{report.target}.json", report.to_json())
         return report
     try:
         report = compiled()
     except (CannotCompile, NoCompiler) as error:
-        stored = find_record(record, target.key) if record and target and use == "auto" else None
+        stored = find_record(record, wanted.key) if record and wanted and use == "auto" else None
         if stored is None:
             raise
         first, *more = str(error).splitlines()
         advice = [] if isinstance(error, DoesNotFit) else more[-1:]
         return use_record(stored, record, "; ".join([first, *advice]))
-    if record is not None and target is not None and use == "auto":
+    if record is not None and wanted is not None and use == "auto":
         warn_of_changes(report, record)
     return report
 
@@ -303,8 +297,8 @@ def _recorded(chip: chips.Chip | None, record: str | None, use: str) -> Report |
 
 def use_record(stored: Report, record: str | None, why: str) -> Report:
     """Return a record that is used instead of the compiler; a warning says so."""
-    chip = chips.chip(stored.target).name
-    message = f"showing the record {record!r} for {chip}, compiled by {compiled_by(stored)}: {why}"
+    shown_for = f"showing the record {record!r} for {stored.target}"
+    message = f"{shown_for}, compiled by {compiled_by(stored)}: {why}"
     warnings.warn(message, RecordUsed, stacklevel=3)
     return stored
 
@@ -314,7 +308,7 @@ def warn_of_changes(report: Report, record: str) -> None:
     with contextlib.suppress(DoesNotFit):  # the record of a refusal has no figures
         stored = find_record(record, report.target)
         if stored is not None and figures(stored) != figures(report):
-            message = f"{record!r} for {chips.chip(report.target).name}: {figures(report)}, as "
+            message = f"{record!r} for {report.target}: {figures(report)}, as "
             message += f"compiled here by {compiled_by(report)}; the text was written for the "
             message += f"record by {compiled_by(stored)}: {figures(stored)}"
             warnings.warn(message, RecordDiffers, stacklevel=3)
@@ -333,22 +327,21 @@ def figures(report: Report) -> str:
 def report_of(
     fn: Any,
     arguments: Arguments,
-    chip: chips.Chip | None,
+    target: Target | None,
     jit: Mapping[str, Any],
-    topology: str | None = None,
     turns: Mapping[str, int] | None = None,
     name: str | None = None,
 ) -> tuple[Report, Module]:
-    """Compile a function for a chip (None: the device here); return its report and its program."""
+    """Compile a function for a target (None: the device here); return report and program."""
     import jax
 
     started = time.perf_counter()
     name = name or function_name(fn)
     if is_compiled(fn):
-        lowered, program = _executable_given(fn, arguments, chip, name)
+        lowered, program = _executable_given(fn, arguments, target, name)
         mesh, devices, written = {}, 0, ""
     else:
-        lowered = lower(fn, arguments, jit, chip, topology, name)
+        lowered = lower(fn, arguments, jit, target, name)
         program = _fitting(lowered)
         mesh, devices, written = lowered.mesh, lowered.partitions, lowered.written
     platform, axes = lowered.platform, axes_of_mesh(mesh)
@@ -408,15 +401,15 @@ def _fitting(lowered: Lowered) -> CompilerOutput:
 
 
 def _executable_given(
-    fn: Any, arguments: Arguments, chip: chips.Chip | None, name: str
+    fn: Any, arguments: Arguments, target: Target | None, name: str
 ) -> tuple[Lowered, CompilerOutput]:
     """Return an executable's target, and its contents."""
     executable = getattr(fn, "compiled", fn)  # of Equinox and of NNX
     program, device = read_executable(executable), device_of(executable)
-    if chip is not None and not is_chip(device, chip):
+    if target is not None and not is_chip(device, target.chip):
         raise BadValue(
             f"the executable was compiled for {chip_key(device)}, and chip= is "
-            f"{chip.key}: leave chip= out, or give the function and its arguments"
+            f"{target.chip.key}: leave chip= out, or give the function and its arguments"
         )
     return Lowered(fn, arguments, name, platform_of(device), chip_key(device)), program
 

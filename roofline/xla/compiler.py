@@ -197,7 +197,7 @@ def compile_program(lowered: Lowered) -> CompilerOutput:
         say(f"compiling {lowered.name} for {lowered.target}")
         if not lowered.devices:
             return read_executable(executable_of(lowered))
-        chip = chips.chip(lowered.target).name
+        chip = lowered.made_for
         refused = compiler_errors(f"the compiler for {chip} refused {lowered.name}", "tpu")
         with refused, slow(f"compiling {lowered.name} for {chip}"):
             return compile_ahead(lowered)

@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import msgspec
-
 from roofline import evidence as files
 from roofline.network.measured import best_exchange, exchange_seconds, law_of_exchange
 from roofline.xla.forms import RANDOM, Form
-from roofline.xla.kernel import CompiledKernel, chip_roofline, main_dtype
+from roofline.xla.kernel import CompiledKernel
 from roofline.xla.ledger import Row
+from roofline.xla.roofs import at_best, main_dtype
 from roofline.xla.targets import assumed_vector_peak, clock_of
 from roofline_helpers import chips
-from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.chips import floor_of
 from roofline_helpers.common.show import si
 from roofline_helpers.measured.kernels import (
@@ -29,9 +27,8 @@ from roofline_helpers.measured.kernels import (
     kernel_laws,
     least_kernel,
 )
-from roofline_helpers.measured.laws import Law, law_of, least_times
-from roofline_helpers.measured.tables import count, group
-from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.measured.laws import law_of, least_times
+from roofline_helpers.roofline import Kernel
 from roofline_helpers.work import flash_attention, matmul
 
 
@@ -50,7 +47,7 @@ def expected_of(kernel: CompiledKernel) -> Expected:
     """
     chip, row = kernel.chip, kernel.work
     least = kernel.roof_seconds or 0.0
-    roof = None if chip is None else reached_roof(chip, row.matrix_types)
+    roof = kernel.device.over(row.matrix_types, reached=True)
     if chip is None or roof is None:
         return Expected(None, 0.0, math.inf, NOT_MEASURED, "no ceilings are known")
     if kernel.endless:
@@ -252,36 +249,6 @@ def like(row: Row, chip: chips.Chip) -> Like | None:
     return Like(at_best(law).seconds(job), law.seconds(job))
 
 
-def reached_roof(chip: chips.Chip, matrix_types: Sequence[str]) -> Roofline | None:
-    """Return the reached roofline for matmuls of HLO's types (`kernel.chip_roofline`).
-
-    On a GPU its peak is the best measured matmul's, if that is above the sustained one.
-    """
-    roof = chip_roofline(chip, matrix_types, reached=True)
-    if roof is None or len(matrix_types) != 1 or "×" in matrix_types[0]:
-        return roof
-    dtype = "tf32" if matrix_types[0] == "f32" else main_dtype(matrix_types) or ""
-    best = best_peak(chip, dtype)  # tf32 is JAX's default for float32 on GPUs
-    return roof if best is None else replace(roof, peak=max(roof.peak, best))
-
-
-def best_peak(chip: chips.Chip, dtype: str) -> float | None:
-    """Return the FLOP/s of the best measured matmul of a GPU in a type; None without any.
-
-    TF32 wasn't measured: it counts with bf16's share of its peak, on the same unit.
-
-    Examples
-    --------
-    >>> f"{best_peak(chips.chip('h200'), 'bf16') / 1e12:.0f} TFLOP/s"
-    '852 TFLOP/s'
-    """
-    if chip.kind != "gpu" or dtype not in chip.matrix:
-        return None
-    measured = "bf16" if dtype == "tf32" else dtype
-    law = law_of(matmul(4096, 4096, 4096, measured), chip)
-    return None if law is None else at_best(law).compute * chip.roofline(dtype).peak
-
-
 class Worth(NamedTuple):
     """Published times over the compiler's cycles: the least and the largest, and where from."""
 
@@ -303,8 +270,10 @@ def worth_of_cycles() -> Worth:
     (0.44, 1.22)
     """
     shares: dict[str, list[float]] = {"matmul": [], "copy": []}
-    for row in files.load("cycles")["rows"]:
-        hertz, _ = clock_of(chips.chip(row["chip"]).per_device()) or (math.nan, "")
+    rows = files.load("cycles")["rows"]
+    clocks = {name: clock_of(chips.chip(name).per_device()) for name in {r["chip"] for r in rows}}
+    for row in rows:
+        hertz, _ = clocks[row["chip"]] or (math.nan, "")
         if row["published"]:
             shares[row["kind"]].append(row["published"] / max(row["cycles"] / hertz, row["roof"]))
     ranges = {kind: f"{min(group):.2f} to {max(group):.2f}" for kind, group in shares.items()}
@@ -315,24 +284,6 @@ def worth_of_cycles() -> Worth:
         f"the compiler's cycles, or the roof where it is longer; published matmuls took "
         f"{ranges['matmul']} of that, copies {ranges['copy']}; others weren't compared",
     )
-
-
-@functools.cache
-def at_best(law: Law) -> Law:
-    """Return a law whose large kernels reach what the best measured one of its group does.
-
-    Examples
-    --------
-    >>> from roofline_helpers.measured import law
-    >>> fitted = law("matmul", "h200", "bf16")
-    >>> round(fitted.compute, 2), round(at_best(fitted).compute, 2)
-    (0.8, 0.86)
-    """
-    rows = group(law.family, law.chip, law.dtype)
-    if not len(rows["seconds"]):  # a TPU's published points
-        return law
-    times, _ = least_times(count(law.family, rows, law.dtype), chip_of(law.chip))
-    return msgspec.structs.replace(law, compute=float((times / rows["seconds"]).max()))
 
 
 def features_of(kernel: CompiledKernel) -> Features:

@@ -6,21 +6,20 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from roofline import network
 from roofline.xla.collectives import CollectiveOp, whole
 from roofline.xla.ledger import Row
+from roofline.xla.roofs import DeviceRoofs
 from roofline.xla.targets import assumed_vector_peak, clock_of, split_layout
 from roofline.xla.traffic import HOST
 from roofline_helpers import chips
-from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
-from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.checks import RooflineError, name_of
 from roofline_helpers.common.show import Fields, si
-from roofline_helpers.measured.kernels import least_kernel
-from roofline_helpers.roofline import NETWORK, Kernel, Roofline, bound_of
+from roofline_helpers.roofline import NETWORK, Kernel, bound_of
 
 # --- The least time of a program's exchanges on the links between its devices --------------------
 
@@ -35,11 +34,11 @@ class Links:
     --------
     >>> from roofline.xla import records
     >>> gather = records()["shard-fsdp-8192", "v5e"].exchanges[0].collective
-    >>> Links("v5e", "4x4", {"x": 4, "y": 4}, 16).seconds(gather) > 0
+    >>> Links(chips.chip("v5e"), "4x4", {"x": 4, "y": 4}, 16).seconds(gather) > 0
     True
     """
 
-    chip: str
+    chip: chips.Chip
     topology: str
     mesh: Mapping[str, int]
     devices: int
@@ -132,8 +131,13 @@ class CompiledKernel(Kernel):
     """
 
     work: Row
-    chip: chips.Chip | None = None
+    device: DeviceRoofs = field(default=DeviceRoofs(None), compare=False)
     link_seconds: float | None = None
+
+    @property
+    def chip(self) -> chips.Chip | None:
+        """One device of its chip; None if it is not in the table."""
+        return self.device.chip
 
     @cached_property
     def times(self) -> dict[str, float]:
@@ -286,88 +290,11 @@ class CompiledKernel(Kernel):
         return self.work.cycles * self.launches / ticks[0]
 
 
-def kernel_of(row: Row, chip: chips.Chip | None, links: Links | None = None) -> CompiledKernel:
+def kernel_of(row: Row, device: DeviceRoofs, links: Links | None = None) -> CompiledKernel:
     """Return the kernel of a program's row on a device."""
-    roof = None if chip is None else chip_roofline(chip, row.matrix_types)
     exchange = row.collective
     seconds = None if exchange is None or links is None else links.seconds(exchange)
-    return CompiledKernel(row, roof, row.launches, chip, seconds)
-
-
-def chip_roofline(
-    chip: chips.Chip, matrix_types: Sequence[str], *, reached: bool = False
-) -> Roofline | None:
-    """Return the roofline of a device for matmuls of HLO's types.
-
-    Parameters
-    ----------
-    chip : Chip
-        One device.
-    matrix_types : sequence of str
-        For instance ``["f32 highest"]``, six passes over a TPU's bf16 unit.
-    reached : bool
-        Measured ceilings, if there are any, instead of published ones.
-
-    Returns
-    -------
-    Roofline or None
-        Its peak is that of the slowest of these matmuls, or of bf16 without any. None if the
-        bandwidth of HBM is not published.
-    """
-    if chip.memory["hbm"].bandwidth is None:
-        return None
-    wide = "bf16" if "bf16" in chip.matrix else next(iter(chip.matrix))
-    roof = chip.roofline(wide, reached=reached)
-
-    def peak(product: str) -> float:
-        names, precision = _dtypes(product), product.partition(" ")[2]
-        if chip.kind == "tpu" and "fp32" in names:
-            return roof.peak / {"high": 3, "highest": 6}.get(precision, 1)  # bf16 passes
-        if names == ["fp32"] and not precision and "tf32" in chip.matrix:
-            names = ["tf32"]  # JAX's default on GPUs
-        known = [name for name in names if name in chip.matrix or name in chip.vector]
-        peaks = [chip.roofline(name, reached=reached).peak for name in known]
-        return min([*peaks, roof.peak] if len(known) < len(names) else peaks)
-
-    link = chip.links.get("ici") or chip.links.get("nvlink")
-    floor = least_kernel(chip) if chip.kind == "gpu" else roof.floor
-    return replace(
-        roof,
-        floor=floor,
-        peak=min(map(peak, matrix_types), default=roof.peak),
-        network=float(link) if link else None,
-        name=" ".join([chip.name, *matrix_types]),
-    )
-
-
-def main_dtype(matrix_types: Sequence[str]) -> str | None:
-    """Return this package's name for the type of a kernel's first matmul; None without one."""
-    return _dtypes(matrix_types[0])[0] if matrix_types else None
-
-
-_HLO_DTYPES = {
-    "c64": "fp32",
-    "c128": "fp64",
-    "u8": "int8",
-    "u4": "int4",
-    "u32": "int32",
-    "u16": "int16",
-    "u64": "int64",
-}
-
-
-def _dtypes(product: str) -> list[str]:
-    """Return this package's names for the types of a matmul such as "bf16×s8 highest"."""
-    return [_dtype(name) for name in product.split()[0].split("×")]
-
-
-def _dtype(name: str) -> str:
-    if name.startswith(("f8", "f4")):
-        return f"fp{name[1]}"
-    try:
-        return dtype_of(_HLO_DTYPES.get(name, name))
-    except UnknownName:
-        return "fp32"  # rarer types run as fp32
+    return CompiledKernel(row, device.over(row.matrix_types), row.launches, device, seconds)
 
 
 # --- Groups of kernels: by scope, by line of code, by role ---------------------------------------

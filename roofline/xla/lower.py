@@ -18,6 +18,7 @@ from unittest import mock
 from roofline.xla.body import inside
 from roofline.xla.pallas import PallasKernel, counted, foreign, requested, unused
 from roofline.xla.targets import (
+    Target,
     chip_key,
     first_device,
     is_chip,
@@ -217,9 +218,9 @@ class Lowered:
     """A lowered program (`jax.stages.Lowered`) with its target and further facts.
 
     `arguments` are those of its executable, `devices` those of a topology (none: JAX's device
-    here), `calls` its Pallas kernels, `requested` the FLOPs of the function's matmuls, `unused` the
-    share of these that no result needs, `captured` the large arrays that it closes over, and
-    `with_arguments` lowers it with these as arguments.
+    here), `made_for` the name of their chip, `calls` its Pallas kernels, `requested` the FLOPs of
+    the function's matmuls, `unused` the share of these that no result needs, `captured` the large
+    arrays that it closes over, and `with_arguments` lowers it with these as arguments.
     """
 
     stage: Any
@@ -229,6 +230,7 @@ class Lowered:
     target: str
     topology: str = ""
     devices: tuple[jax.Device, ...] = ()
+    made_for: str = ""
     calls: tuple[PallasKernel, ...] = ()
     requested: float | None = None
     unused: float = 0.0
@@ -398,8 +400,7 @@ def lower(
     fn: Any,
     arguments: Arguments,
     jit: Mapping[str, Any],
-    chip: Chip | None = None,
-    topology: str | None = None,
+    target: Target | None = None,
     name: str | None = None,
     advice: str = "",
 ) -> Lowered:
@@ -409,10 +410,9 @@ def lower(
     ----------
     fn, arguments, jit
         As in `trace_function`; `fn` may also be the result of a jitted function's `lower`.
-    chip : Chip, optional
-        A TPU. By default, or if it is the one here, JAX's device.
-    topology : str, optional
-        The layout of the chips, by default the smallest that holds the mesh.
+    target : Target, optional
+        A TPU, and the layout of its chips, by default the smallest that holds the mesh. Without a
+        target, or if it is the device here, it is JAX's device.
     name : str, optional
         The function's name in messages.
     advice : str
@@ -420,8 +420,8 @@ def lower(
     """
     device, called = first_device(), name or function_name(fn)
     with tracing_errors(fn, arguments.described(), advice):
-        if chip is not None and chip.kind == "tpu" and not is_chip(device, chip):
-            return _lower_ahead(fn, arguments, jit, chip, topology, called)
+        if target is not None and target.chip.kind == "tpu" and not is_chip(device, target.chip):
+            return _lower_ahead(fn, arguments, jit, target, called)
         arguments.mesh  # noqa: B018 - refuses different meshes
         return _lowered(fn, arguments, jit, called, platform_of(device), chip_key(device))
 
@@ -430,26 +430,25 @@ def _lower_ahead(
     fn: Any,
     arguments: Arguments,
     jit: Mapping[str, Any],
-    chip: Chip,
-    topology: str | None,
+    target: Target,
     name: str,
 ) -> Lowered:
-    mesh = arguments.mesh
+    mesh, (chip, topology) = arguments.mesh, target
     layout = layout_for(chip, math.prod(mesh.values()), topology)
     devices = mesh_devices(chip, layout, tuple(mesh.values()))
     arguments = arguments.shapes()
-    target = name, "tpu", chip.key
+    made_for = name, "tpu", chip.key
     with pretend_devices(devices), _mapped_over(chip, topology):
         try:
-            lowered = _lowered(fn, arguments, jit, *target)
+            lowered = _lowered(fn, arguments, jit, *made_for)
         except RuntimeError as error:  # a bare PartitionSpec, and no mesh is set
             if "requires a non-empty mesh" not in str(error) or not arguments.mesh:
                 raise
             with arguments.set_mesh():
-                lowered = _lowered(fn, arguments, jit, *target)
+                lowered = _lowered(fn, arguments, jit, *made_for)
         if lowered.partitions == 1 < math.prod(lowered.mesh.values()):
             # only a shard_map over an abstract mesh has the number of devices
-            lowered = _lowered(fn, arguments.replicated(lowered.mesh), jit, *target)
+            lowered = _lowered(fn, arguments.replicated(lowered.mesh), jit, *made_for)
     if lowered.replicas > 1:
         raise BadValue(
             f"{name} is a jax.pmap, which this JAX can't compile for chips that aren't here: use "
@@ -457,7 +456,8 @@ def _lower_ahead(
         )
     layout = layout_for(chip, lowered.partitions, topology)
     sizes = tuple(lowered.mesh.values()) or (lowered.partitions,)
-    return replace(lowered, topology=layout, devices=tuple(mesh_devices(chip, layout, sizes)))
+    placed = tuple(mesh_devices(chip, layout, sizes))
+    return replace(lowered, topology=layout, devices=placed, made_for=chip.name)
 
 
 def _lowered(

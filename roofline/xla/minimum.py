@@ -21,12 +21,12 @@ from roofline.xla.facts import Known, bits_of, facts_of
 from roofline.xla.flops import Flops, counted_as, declared, flops_of, is_depthwise
 from roofline.xla.graph import BRANCH, CARRY, Graph, Node
 from roofline.xla.hlo import FREE_CALLS, Module, parse
-from roofline.xla.kernel import chip_roofline
 from roofline.xla.lower import Lowered
 from roofline.xla.needs import Needs, needs_of
 from roofline.xla.orders import trees
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.parts import Part
+from roofline.xla.roofs import chip_roofline
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.show import Fields
 

@@ -37,6 +37,7 @@ from roofline.xla.ledger import Row
 from roofline.xla.metadata import SourceLine, scope_of
 from roofline.xla.minimum import Needed
 from roofline.xla.pallas import PallasKernel
+from roofline.xla.roofs import DeviceRoofs
 from roofline.xla.targets import chip_of, clock_of
 from roofline_helpers import __version__, chips
 from roofline_helpers.common.records import Count
@@ -98,17 +99,23 @@ class Report:
     @functools.cached_property
     def chip(self) -> chips.Chip | None:
         """One device of the chip that it was compiled for; None if it is not in the table."""
-        chip = chip_of(self.target)
-        return None if chip is None else chip.per_device()
+        return None if self._whole_chip is None else self._whole_chip.per_device()
+
+    @functools.cached_property
+    def _whole_chip(self) -> chips.Chip | None:
+        return chip_of(self.target)
 
     @functools.cached_property
     def kernels(self) -> tuple[CompiledKernel, ...]:
         """The kernels in the order in which they run."""
-        chip = chip_of(self.target)
-        links = None
-        if chip is not None:
-            links = Links(chip.key, self.topology, self.mesh, self.devices)
-        return tuple(kernel_of(row, self.chip, links) for row in self.rows)
+        device = DeviceRoofs(self.chip)
+        return tuple(kernel_of(row, device, self.links) for row in self.rows)
+
+    @functools.cached_property
+    def links(self) -> Links | None:
+        """The network between its devices; None if the chip is not in the table."""
+        chip = self._whole_chip
+        return None if chip is None else Links(chip, self.topology, self.mesh, self.devices)
 
     @functools.cached_property
     def ends(self) -> tuple[Report, ...]:

@@ -14,13 +14,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 from roofline.libtpu import ALONE, has_tpu
-from roofline.network.topology import topology, usual_layout
+from roofline.network.topology import slice_of, topology, usual_layout
 from roofline_helpers import chips
-from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, UnknownName
 
 if TYPE_CHECKING:
     import jax
@@ -111,6 +111,38 @@ class NoCompiler(RooflineError, RuntimeError):
     """
 
 
+class Target(NamedTuple):
+    """A chip to compile for, which need not be here, and the layout of its devices if one is given.
+
+    Examples
+    --------
+    >>> target_of("v6e-8").topology
+    '2x4'
+    """
+
+    chip: chips.Chip
+    topology: str | None = None
+
+
+NO_CHIP = "topology= is the layout of chips that need not be here: give chip= too"
+
+
+def target_of(chip: Any, topology: str | None = None) -> Target | None:
+    """Return what `chip=` and `topology=` ask for; None for the device that JAX uses here.
+
+    Raises
+    ------
+    UnknownName, BadType, BadValue
+        No such chip or slice; a layout without a chip.
+    """
+    if chip is None or is_cpu_here(chip):
+        if topology is not None:
+            raise BadType(NO_CHIP)
+        return None
+    asked, layout = slice_of(chip)
+    return Target(asked, layout if topology is None else topology)
+
+
 def can_compile(chip: chips.Chip | jax.Device | str | None = None) -> str | None:
     """Return why this machine can't compile for a chip; None if it can.
 
@@ -168,7 +200,8 @@ def first_device() -> jax.Device:
 
 def is_chip(device: jax.Device, chip: chips.Chip) -> bool:
     """Return whether a JAX device is one of this chip."""
-    return getattr(chip_of(device), "key", None) == chip.key
+    # a CPU, where most programs are compiled for TPUs, isn't looked for in the table
+    return platform_of(device) == chip.kind and chip_key(device) == chip.key
 
 
 def chip_of(device: jax.Device | str) -> chips.Chip | None:

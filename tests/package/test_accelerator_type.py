@@ -11,7 +11,7 @@ import pytest
 from roofline import xla
 from roofline.xla import compiler
 from roofline.xla.lower import Arguments, lower
-from roofline_helpers import chips
+from roofline.xla.targets import target_of
 from tools.programs import _ahead as compile_ahead  # the compiler, also where programs are kept
 
 pytestmark = [
@@ -60,7 +60,7 @@ def test_costs_that_could_end_the_process_are_asked_in_another(
     import jax
 
     square = jax.ShapeDtypeStruct((512, 512), "bfloat16")
-    lowered = lower(jax.numpy.matmul, Arguments((square, square)), {}, chips.chip("v5e"))
+    lowered = lower(jax.numpy.matmul, Arguments((square, square)), {}, target_of("v5e"))
     expected = compile_ahead(lowered).costs
     around = []
     ask = subprocess.run

@@ -20,9 +20,9 @@ from roofline.diagnosis.rows import GAP, HOST, KERNEL, TimedRow, in_graphs, with
 from roofline.diagnosis.trace import Event, Span, Trace
 from roofline.xla.arrays import memory_notes
 from roofline.xla.buffers import buffers_at_peak
-from roofline.xla.expected import best_peak
 from roofline.xla.hlo import parse
 from roofline.xla.ledger import Row
+from roofline.xla.roofs import best_peak
 from roofline_helpers.common.show import si
 
 EXPLAIN = sys.modules["roofline.diagnosis.explain"]

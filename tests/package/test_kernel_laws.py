@@ -18,6 +18,7 @@ from measurements.kernels import CHIPS, cases, rows_of
 from roofline.xla.expected import as_one_call, combined, expected_features, expected_of
 from roofline.xla.kernel import kernel_of
 from roofline.xla.ledger import kernels
+from roofline.xla.roofs import DeviceRoofs
 from roofline_helpers.measured.kernels import (
     FEWEST,
     Expected,
@@ -109,7 +110,7 @@ ENTRY %m (a: f32[1048576]) -> f32[1048576] {
   ROOT %c = f32[1048576]{0} custom-call(%a), custom_call_target="theirs"
 }"""
     (row,) = kernels(text, "gpu").rows
-    found = expected_of(kernel_of(row, rh.chip("h100").per_device()))
+    found = expected_of(kernel_of(row, DeviceRoofs(rh.chip("h100").per_device())))
     assert (found.seconds, found.high, found.source) == (None, math.inf, "not measured")
     assert found.low == pytest.approx(2 * 4 * 2**20 / 3.35e12)
     assert str(found) == "at least 2.5 µs, not measured"

@@ -10,6 +10,7 @@ from roofline import xla
 from roofline.xla.collectives import axes_of_mesh
 from roofline.xla.kernel import CompiledKernel, Links, kernel_of, timeline_of
 from roofline.xla.ledger import with_axes
+from roofline.xla.roofs import DeviceRoofs
 
 
 def exchange(line: str, *others: str) -> xla.CollectiveOp:
@@ -105,7 +106,8 @@ def test_a_sum_of_one_number_is_an_exchange_with_a_latency(body: str, platform: 
     assert (row.collective.kind, row.collective.group_size, row.bytes) == ("all-reduce", 8, 0)
     for mesh in ({"x": 8}, {}):  # an executable of another process has no mesh
         placed = with_axes(row, axes_of_mesh(mesh))
-        kernel = kernel_of(placed, rh.chip("v6e").per_device(), Links("v6e", "", mesh, 8))
+        v6e = rh.chip("v6e")
+        kernel = kernel_of(placed, DeviceRoofs(v6e.per_device()), Links(v6e, "", mesh, 8))
         assert kernel.roof_seconds > 7 * 0.5e-6  # seven steps, each a µs or so
         assert kernel.bound == "network"
 

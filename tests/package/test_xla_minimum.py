@@ -16,14 +16,14 @@ from jax.sharding import PartitionSpec as P
 from roofline import xla
 from roofline.xla.lower import Arguments, lower
 from roofline.xla.minimum import Needed, needed, needed_of
+from roofline.xla.targets import target_of
 from roofline_helpers import chips
 
 Function = Callable[..., Any]
 
 
 def need(f: Function, *arguments: Any, chip: str | None = None, turns: Any = None) -> Needed:
-    target = None if chip is None else chips.chip(chip)
-    return needed_of(lower(f, Arguments(arguments), {}, target), turns)
+    return needed_of(lower(f, Arguments(arguments), {}, target_of(chip)), turns)
 
 
 def wide(*shape: int) -> jax.ShapeDtypeStruct:

@@ -15,7 +15,8 @@ from jax.experimental import io_callback
 import roofline
 from roofline import xla
 from roofline.diagnosis.modelled import case_of
-from roofline.xla.kernel import chip_roofline, kernel_of, main_dtype
+from roofline.xla.kernel import kernel_of
+from roofline.xla.roofs import DeviceRoofs, chip_roofline, main_dtype
 from roofline_helpers import chips
 
 
@@ -151,7 +152,7 @@ def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
         launches=3,
         collective=exchange,
     )
-    kernel = kernel_of(full, v5p)
+    kernel = kernel_of(full, DeviceRoofs(v5p))
     assert kernel.times == pytest.approx(
         {
             "matrix": 3 * 1.1e9 / float(v5p.peak("bf16")),
@@ -160,7 +161,7 @@ def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
             "network": 3 * 3e6 / float(v5p.links["ici"]),
         }
     )
-    unpublished = kernel_of(full, v6e).times["vector"]
+    unpublished = kernel_of(full, DeviceRoofs(v6e)).times["vector"]
     assert unpublished == pytest.approx(3 * 1e7 / float(v6e.peak("bf16")))
     assert (kernel.limit, kernel.bound) == ("network", "network")
     assert kernel.roof_seconds == kernel.times["network"]

@@ -55,10 +55,10 @@ def test_a_way(name: str, outcomes: dict[str, Any]) -> None:
 
 
 def test_names_of_slices() -> None:
-    assert slice_of("v6e-8") == ("v6e", "2x4")
-    assert slice_of("v5litepod-16") == ("v5e", "4x4")
-    assert slice_of("tpu7x-8") == ("v7x", "2x2x1")
-    assert slice_of("v5p-64") == ("v5p", "2x4x4")
+    assert slice_of("v6e-8") == (rh.chip("v6e"), "2x4")
+    assert slice_of("v5litepod-16") == (rh.chip("v5e"), "4x4")
+    assert slice_of("tpu7x-8") == (rh.chip("v7x"), "2x2x1")
+    assert slice_of("v5p-64") == (rh.chip("v5p"), "2x4x4")
     with pytest.raises(BadValue, match="v6e-7"):
         slice_of("v6e-7")
 

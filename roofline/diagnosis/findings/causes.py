@@ -146,7 +146,7 @@ class Case:
         chip = self.ceilings.chip
         if chip is None or self.ceilings.measured is not None:
             return 1.0, 1.0
-        found = expected_of(kernel_of(row.kernel.running(1), chip.per_device()))
+        found = expected_of(kernel_of(row.kernel.running(1), self.ceilings.device))
         if not found.seconds or math.isinf(found.high):
             return 1.0, 1.0
         return found.low / found.seconds, found.high / found.seconds
@@ -159,7 +159,7 @@ class Case:
         if chip is None or self.ceilings.measured is not None:
             return self.ceilings.seconds(like, row.launches) or 0.0
         launched = replace(like, launches=max(round(row.launches), 1))
-        return expected_of(kernel_of(launched, chip.per_device())).known
+        return expected_of(kernel_of(launched, self.ceilings.device)).known
 
     def saved(self, row: TimedRow, like: xla.Row) -> float:
         """Return the seconds that a kernel would save if its work were like this.
