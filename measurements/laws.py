@@ -256,8 +256,11 @@ def main() -> None:
                 laws.append(law)
                 frames[names] = here
                 print(*names, law.law, law.roof, law.nearest, flush=True)
-    text = msgspec.json.format(msgspec.json.encode(unseen(laws, frames) + tpus()), indent=0)
-    (FOLDER / "laws.json").write_bytes(text + b"\n")
+    every = [
+        msgspec.json.format(msgspec.json.encode(law), indent=0)
+        for law in unseen(laws, frames) + tpus()
+    ]
+    (FOLDER / "laws.json").write_bytes(b"[\n" + b",\n".join(every) + b"\n]\n")
 
 
 if __name__ == "__main__":

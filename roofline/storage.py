@@ -23,19 +23,26 @@ from roofline_helpers.common.records import BadRecord
 T = TypeVar("T")
 """The type that a record is read into."""
 
+MOST_IN_A_LINE = 12
+"""Members of a mapping that a record writes in one line; with more, each has a line of its own."""
+
 
 def dumps(data: Mapping[str, Any]) -> str:
-    """Return a record as text: one line per member, and one line per item of a list.
+    """Return a record as text that can be reviewed: a line for each member, item and entry.
+
+    A mapping is a table of entries if it has many, or if each is a mapping itself.
 
     Examples
     --------
-    >>> print(dumps({"schema": "copies/1", "seconds": [1.5, 2]}), end="")
+    >>> print(dumps({"schema": "copies/1", "seconds": [1.5], "by": {"a": {"n": 2}}}), end="")
     {
     "schema": "copies/1",
     "seconds": [
-     1.5,
-     2
-    ]
+     1.5
+    ],
+    "by": {
+     "a": {"n": 2}
+    }
     }
     """
     try:
@@ -48,7 +55,15 @@ def dumps(data: Mapping[str, Any]) -> str:
 def _member(value: Any) -> str:
     if isinstance(value, list | tuple) and value:
         return "[\n" + ",\n".join(f" {_line(item)}" for item in value) + "\n]"
+    if isinstance(value, Mapping) and _is_table(value):
+        entries = [f" {_line(name)}: {_line(entry)}" for name, entry in value.items()]
+        return "{\n" + ",\n".join(entries) + "\n}"
     return _line(value)
+
+
+def _is_table(value: Mapping[str, Any]) -> bool:
+    nested = bool(value) and all(isinstance(entry, Mapping) for entry in value.values())
+    return nested or len(value) > MOST_IN_A_LINE
 
 
 def _line(value: Any) -> str:
