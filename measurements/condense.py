@@ -4,7 +4,7 @@
 
 Needs pyarrow. For each shape the fastest of the libraries is kept, with its name; what is left out,
 and why, is written beside the tables in `sources.json`. Times become 1/64 of an octave, so they are
-within 0.6% of what was measured.
+within 0.6% of what was measured. A table of few shapes is text, with five digits.
 """
 
 import json
@@ -18,7 +18,7 @@ import pandas as pd
 from roofline.network.measured import COPIED
 from roofline_helpers.chips import chip
 from roofline_helpers.common.dtypes import width
-from roofline_helpers.measured.tables import FOLDER, STEPS, TYPES, count
+from roofline_helpers.measured.tables import FOLDER, STEPS, TEXTS, TYPES, count
 
 CHIPS = {
     "a100_sxm": "a100-80gb",
@@ -33,6 +33,8 @@ CHIPS = {
 DTYPES = {"bfloat16": "bf16", "half": "fp16", "fp8_block": "fp8 in blocks", "sq": "int8"}
 DTYPES |= {"int8_wo": "int8 weights", "int4_wo": "int4 weights", "w4a16_mxfp4": "mxfp4 weights"}
 DTYPES |= {"w4a8_mxfp4_mxfp8": "mxfp4 weights, mxfp8"}
+READABLE = 1000
+"""Shapes up to which a table is text."""
 ORDER = ["chip", "dtype", "op", "mode", "layout", "load", "head_dim", "experts", "local_experts"]
 ORDER += ["top_k", "hidden", "inter", "n", "k", "heads", "kv_heads", "batch", "kv_len", "gpus"]
 ORDER += ["tokens", "m", "bytes"]
@@ -251,8 +253,8 @@ def without_impossible(rows: pd.DataFrame, family: str, said: dict[str, Any]) ->
     return drop(rows, said, "rows faster than the memory allows", beats)
 
 
-def condense(rows: pd.DataFrame, family: str, said: dict[str, Any]) -> dict[str, Any]:
-    """Return the arrays of a table: the fastest library for each shape, sorted by shape."""
+def fastest(rows: pd.DataFrame, family: str, said: dict[str, Any]) -> pd.DataFrame:
+    """Return a table: the fastest library for each shape, sorted by shape."""
     keys = [name for name in ORDER if name in rows.columns]
     rows["dtype"] = rows["dtype"].replace(DTYPES)
     if "cache" in rows:
@@ -264,8 +266,13 @@ def condense(rows: pd.DataFrame, family: str, said: dict[str, Any]) -> dict[str,
     best = rows.loc[rows.groupby(keys)["seconds"].idxmin()].sort_values(keys)
     said["shapes"] = len(best)
     said["dropped"]["slower library or second run of a shape"] = len(rows) - len(best)
+    return best[[*keys, "library", "seconds"]]
+
+
+def packed(best: pd.DataFrame) -> dict[str, Any]:
+    """Return the arrays of a table."""
     arrays: dict[str, Any] = {}
-    for name in [*keys, "library"]:
+    for name in best.columns.drop("seconds"):
         values, codes = np.unique(best[name].to_numpy(), return_inverse=True)
         arrays[f"{name}.values"] = values.astype(str if values.dtype == object else np.int64)
         arrays[name] = codes.astype(np.uint8)
@@ -281,7 +288,11 @@ def main() -> None:
     sources = {}
     for family, rows in FAMILIES.items():
         said: dict[str, Any] = {}
-        np.savez_compressed(FOLDER / f"{family}.npz", **condense(rows(folder, said), family, said))
+        best = fastest(rows(folder, said), family, said)
+        if len(best) <= READABLE:
+            best.to_csv(TEXTS / f"{family}.tsv", sep="\t", index=False, float_format="%.5g")
+        else:
+            np.savez_compressed(FOLDER / f"{family}.npz", **packed(best))
         sources[family] = said
         print(family, said["rows"], "rows,", said["shapes"], "shapes")
     (FOLDER / "sources.json").write_text(json.dumps(sources, indent=1) + "\n", "utf-8")

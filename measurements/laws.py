@@ -1,12 +1,13 @@
 """Fit the laws of measured kernels, and judge them on shapes and chips that were left out.
 
-    python -m measurements.laws ../shared/measured
+    python -m measurements.laws ../shared/measured      every law, from the benchmark's files
+    python -m measurements.laws FAMILY CHIP DTYPE       one, from a table of the package
 
-Needs pyarrow and scipy, and the tables of `measurements.condense`. Left out of a fit are 30% of the
-weights (pairs of n and k; heads and their size; experts), at random, with all their shapes. On
-these the law is compared with the bare roof and with the nearest shape that was fitted. Of
-collectives, all sizes of 30% of the messages are left out. Of what Google published for v7x, each
-of the few points in turn; there only what so few points can tell is fitted.
+Needs scipy and the tables of `measurements.condense`, the first also pyarrow. Left out of a fit
+are 30% of the weights (pairs of n and k; heads and their size; experts), at random, with all their
+shapes. On these the law is compared with the bare roof and with the nearest shape that was fitted.
+Of collectives, all sizes of 30% of the messages are left out. Of what Google published for v7x,
+each of the few points in turn; there only what so few points can tell is fitted.
 """
 
 import sys
@@ -25,7 +26,7 @@ from roofline.network import collective, topology
 from roofline.network.measured import COPIED, MODES, sent_to_experts
 from roofline_helpers.chips import chip
 from roofline_helpers.common.dtypes import width
-from roofline_helpers.measured.laws import FASTEST, Errors, Law, least_times
+from roofline_helpers.measured.laws import FASTEST, Errors, Law, every_law, least_times
 from roofline_helpers.measured.tables import FOLDER, TYPES, count, summed_length, table
 from roofline_helpers.work import matmul
 
@@ -246,7 +247,32 @@ def measured(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
         yield family, sent[(sent["op"] == op) & (sent["mode"] == mode)]
 
 
+def one(*names: str) -> list[Law]:
+    """Return all laws, that of a family, a chip and a type fitted anew to its table."""
+    rows = table(names[0]).astype({"chip": str, "dtype": str})
+    rows = rows[(rows["chip"] == names[1]) & (rows["dtype"] == names[2])]
+    law = judged(rows, (*names, FASTEST))
+    if law is None:
+        sys.exit(f"{len(rows)} shapes: {FEWEST} of five or more pairs of weights make a law")
+    print(law, law.law, law.roof, law.nearest)
+    laws = {_names(known): known for known in every_law()}  # a new one comes last
+    return list({**laws, _names(law): law}.values())
+
+
+def _names(law: Law) -> tuple[str, ...]:
+    return law.family, law.chip, law.dtype, law.library
+
+
+def write(laws: list[Law]) -> None:
+    """Write the laws, one a line."""
+    every = [msgspec.json.format(msgspec.json.encode(law), indent=0) for law in laws]
+    (FOLDER / "laws.json").write_bytes(b"[\n" + b",\n".join(every) + b"\n]\n")
+
+
 def main() -> None:
+    if len(sys.argv) > 2:
+        write(one(*sys.argv[1:]))
+        return
     laws, frames = [], {}
     for family, rows in measured(Path(sys.argv[1])):
         for key, here in rows.groupby(["chip", "dtype", "library"], observed=True):
@@ -256,11 +282,7 @@ def main() -> None:
                 laws.append(law)
                 frames[names] = here
                 print(*names, law.law, law.roof, law.nearest, flush=True)
-    every = [
-        msgspec.json.format(msgspec.json.encode(law), indent=0)
-        for law in unseen(laws, frames) + tpus()
-    ]
-    (FOLDER / "laws.json").write_bytes(b"[\n" + b",\n".join(every) + b"\n]\n")
+    write(unseen(laws, frames) + tpus())
 
 
 if __name__ == "__main__":

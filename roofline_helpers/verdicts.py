@@ -217,7 +217,7 @@ class Gain(_Results):
         return min(self.found.values()), max(self.found.values())
 
 
-def verdict(program: Program, chip: Any = None, *, name: str | None = None) -> Verdict:
+def verdict(program: Program, chip: Any = None) -> Verdict:
     """Return the bound of a program on a chip, and the assumptions that it depends on.
 
     Parameters
@@ -226,8 +226,6 @@ def verdict(program: Program, chip: Any = None, *, name: str | None = None) -> V
         Kernels in order. Of a `Kernel` the launches count, not the roof.
     chip : str, Chip or jax.Device
         A step has its own. A floor that nobody measured is assumed (`chips.assumed_floor`).
-    name : str, optional
-        Its name in the result.
 
     Raises
     ------
@@ -244,7 +242,9 @@ def verdict(program: Program, chip: Any = None, *, name: str | None = None) -> V
     for case in _cases(program, device):
         kernels = _kernels(program, device, case)
         found[case] = Found(_busiest(kernels), _seconds(kernels))
-    return Verdict(name or _name(program), device, found)
+    if isinstance(program, StepLike):
+        return Verdict(program.name, device, found)
+    return Verdict(" → ".join(job.name for job, _ in _jobs(program)), device, found)
 
 
 def gain(before: Program, after: Program, chip: Any = None, *, name: str = "the change") -> Gain:
@@ -287,12 +287,6 @@ def _chip_for(program: Program, chip: Any) -> Chip:
     if chip is None:
         raise BadType("a chip is needed: its name, or a step, which has one")
     return chip_of(chip)
-
-
-def _name(program: Program) -> str:
-    if isinstance(program, StepLike):
-        return program.name
-    return " → ".join(job.name for job, _ in _jobs(program))
 
 
 def _jobs(program: Any) -> list[tuple[Work, int]]:

@@ -58,8 +58,8 @@ def _layer(named: re.Match[str]) -> _Layer:
         return _Layer("MLP", (tokens, width), matrices)
     decoder = model(named["model"])
     sequences, length = map(int, named["read"].split("×"))
-    d, q, wide = decoder.d_model, decoder.q_width, decoder.d_ff
-    kv = decoder.kv_heads * decoder.head_dim
+    d, wide = decoder.d_model, decoder.d_ff
+    q, kv = decoder.heads * decoder.head_dim, decoder.kv_heads * decoder.head_dim
     matrices = {"q": (d, q), "k": (d, kv), "v": (d, kv), "o": (q, d)}
     matrices |= {"gate": (d, wide), "up": (d, wide), "down": (wide, d)}
     return _Layer(

@@ -14,7 +14,7 @@ from roofline.network.measured import best_exchange, exchange_seconds, law_of_ex
 from roofline.xla.forms import RANDOM, Form
 from roofline.xla.kernel import CompiledKernel
 from roofline.xla.ledger import Row
-from roofline.xla.roofs import at_best, main_dtype
+from roofline.xla.roofs import at_best, least_kernel, main_dtype
 from roofline.xla.targets import assumed_vector_peak, clock_of
 from roofline_helpers import chips
 from roofline_helpers.chips import floor_of
@@ -25,7 +25,6 @@ from roofline_helpers.measured.kernels import (
     Features,
     expected_kernel,
     kernel_laws,
-    least_kernel,
 )
 from roofline_helpers.measured.laws import law_of, least_times
 from roofline_helpers.roofline import Kernel

@@ -315,20 +315,6 @@ class Expected(Fields):
         return replace(self, seconds=seconds, low=self.low * n, high=self.high * n)
 
 
-def least_kernel(chip: Chip) -> float:
-    """Return the seconds that the smallest kernels take on a GPU: a tenth of them take less.
-
-    Of a chip whose kernels weren't measured, that of an H100.
-
-    Examples
-    --------
-    >>> 0.7e-6 < least_kernel(chip_of("h200")) <= least_kernel(chip_of("h100")) < 1.3e-6
-    True
-    """
-    known = kernel_laws().least
-    return known.get(chip.key, known["h100"])
-
-
 def expected_kernel(of: Features, chip: Chip) -> Expected | None:
     """Return the time to expect of one launch of a kernel, by its class and kernels like it.
 

@@ -77,15 +77,12 @@ def count(family: str, rows: Any, dtype: str) -> Work:
     s = {name: np.asarray(rows[name]) for name in rows if name != "op"}
     if family == "matmul":
         return matmul(s["m"], s["n"], s["k"], a, b=weights, out="bf16")
-    if family == "prefill_attention":
-        n = s["kv_len"]
-        heads = (s["heads"], s["head_dim"], s["kv_heads"])
-        return flash_attention(s["batch"], n, n, *heads, a, kv_dtype=weights, causal=True)
-    if family == "decode_attention":
-        heads = (s["heads"], s["head_dim"], s["kv_heads"])
-        return flash_attention(s["batch"], 1, s["kv_len"], *heads, a, kv_dtype=weights)
+    prefill = family.startswith("prefill")
+    q_len = s["kv_len"] if prefill else 1
+    if family in ("prefill_attention", "decode_attention"):
+        sides = (s["batch"], q_len, s["kv_len"], s["heads"], s["head_dim"], s["kv_heads"])
+        return flash_attention(*sides, a, kv_dtype=weights, causal=prefill)
     if family in ("prefill_mla", "decode_mla"):
-        q_len = 1 if family == "decode_mla" else s["kv_len"]
         return latent_attention(s["batch"], q_len, s["kv_len"], s["heads"], a, kv_dtype=weights)
     sizes = {name: s[name] for name in ("tokens", "hidden", "inter", "experts", "top_k")}
     return grouped_matmul(**sizes, dtype=a, local_experts=s["local_experts"], weights=weights)
@@ -106,11 +103,13 @@ def summed_length(job: Work) -> Any:
     return np.asarray(job.dims.get(named, 0), dtype=float)
 
 
-# --- Tables of measured GPU kernels, one file a family, each shape with its fastest library ------
+# --- Tables of measured kernels, by family, each shape with its fastest library ------------------
 
 FOLDER = Path(__file__).parents[1] / "data/benchmarks"
+TEXTS = FOLDER / "tables"
+"""The folder of tables that are text: FAMILY.tsv or FAMILY.CHIP.tsv, also beside a packed one."""
 STEPS = 64
-"""Steps per octave to which times are rounded in the files: 1.1% apart."""
+"""Steps per octave to which times are rounded in packed files: 1.1% apart."""
 
 
 def families() -> list[str]:
@@ -121,31 +120,49 @@ def families() -> list[str]:
     >>> "matmul" in families()
     True
     """
-    return sorted(path.stem for path in FOLDER.glob("*.npz"))
+    files = [*FOLDER.glob("*.npz"), *TEXTS.glob("*.tsv")]
+    return sorted({path.name.partition(".")[0] for path in files})
 
 
 @functools.cache
 def group(family: str, chip: str, dtype: str) -> dict[str, Any]:
     """Return the columns of one chip's kernels in one type, as arrays."""
-    columns, steps = _columns(family)
-    here = np.ones(len(steps), bool)
+    columns, seconds = _columns(family)
+    here = np.ones(len(seconds), bool)
     for name, wanted in (("chip", chip), ("dtype", dtype)):
         values, codes = columns.pop(name)
         here &= (values == wanted)[codes]
     rows = {name: values[codes[here]] for name, (values, codes) in columns.items()}
-    return {**rows, "seconds": _seconds(steps[here])}
+    return {**rows, "seconds": seconds[here]}
 
 
 def _columns(family: str) -> tuple[dict[str, Any], Any]:
-    """Return each column as its distinct values and each row's index, and the times' steps."""
-    with np.load(FOLDER / f"{family}.npz") as arrays:
+    """Return each column as its distinct values and each row's index, and the seconds."""
+    parts = [_packed(path) for path in FOLDER.glob(f"{family}.npz")]
+    parts += [_of_text(path) for path in sorted(TEXTS.glob(f"{family}.*tsv"))]
+    columns = {name: _joined([part[name] for part, _ in parts]) for name in parts[0][0]}
+    return columns, np.concatenate([seconds for _, seconds in parts])
+
+
+def _joined(column: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Return one column of several files: its distinct values, and each row's index."""
+    values = np.unique(np.concatenate([own for own, _ in column]))
+    return values, np.concatenate([np.searchsorted(values, own)[codes] for own, codes in column])
+
+
+def _packed(path: Path) -> tuple[dict[str, Any], Any]:
+    with np.load(path) as arrays:
         names = [name.removesuffix(".values") for name in arrays if name.endswith(".values")]
         columns: dict[str, Any] = {name: (arrays[f"{name}.values"], arrays[name]) for name in names}
-        return columns, np.cumsum(arrays["seconds"].astype(np.int64))
+        steps = np.cumsum(arrays["seconds"].astype(np.int64))  # differences are smaller files
+        return columns, 1e-9 * 2.0 ** (steps / STEPS)
 
 
-def _seconds(steps: Any) -> Any:
-    return 1e-9 * 2.0 ** (steps / STEPS)
+def _of_text(path: Path) -> tuple[dict[str, Any], Any]:
+    # tabs, since the tables' names of types have commas
+    rows: Any = np.genfromtxt(path, None, delimiter="\t", names=True, encoding="utf-8", ndmin=1)
+    names = [name for name in rows.dtype.names if name != "seconds"]
+    return {name: np.unique(rows[name], return_inverse=True) for name in names}, rows["seconds"]
 
 
 def table(family: str) -> pd.DataFrame:
@@ -180,9 +197,9 @@ def table(family: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    columns, steps = _columns(name_of("family", family, families()))
+    columns, seconds = _columns(name_of("family", family, families()))
     frame = {}
     for name, (values, codes) in columns.items():
         text = values.dtype.kind == "U"
         frame[name] = pd.Categorical.from_codes(codes, values) if text else values[codes]
-    return pd.DataFrame({**frame, "seconds": _seconds(steps)})
+    return pd.DataFrame({**frame, "seconds": seconds})

@@ -159,11 +159,6 @@ class Decoder(Facts):
     # --- weights ------------------------------------------------------------------------------
 
     @property
-    def q_width(self) -> int:
-        """Elements of all queries of one token – heads · head_dim."""
-        return self.heads * self.head_dim
-
-    @property
     def mixing(self) -> int:
         """Elements of all layers' matrices around attention, or around a state."""
         return int(self.mixers(lambda mixer: mixer.weights))

@@ -102,15 +102,13 @@ class Experts:
         """Return the elements of one expert that isn't shared."""
         return FeedForward(self.d_ff, self.gated).matrices(self.inner or d_model)
 
-    def always(self, d_model: int) -> int:
-        """Return the elements that every token uses: shared experts, router, ways in and out."""
-        shared = FeedForward(self.shared_d_ff or self.d_ff, self.gated).matrices(d_model)
-        return self.shared * shared + d_model * (self.count + 2 * self.inner)
-
     def matrices(self, d_model: int, active: bool = False) -> int:
         """Return the elements of experts and router; with `active`, of those that a token uses."""
         used = self.active if active else self.count
-        return used * self.expert(d_model) + self.always(d_model)
+        shared = FeedForward(self.shared_d_ff or self.d_ff, self.gated).matrices(d_model)
+        # every token uses the shared experts, the router, and the ways in and out
+        always = self.shared * shared + d_model * (self.count + 2 * self.inner)
+        return used * self.expert(d_model) + always
 
     @property
     def hidden(self) -> int:

@@ -18,7 +18,7 @@ from measurements.kernels import CHIPS, cases, rows_of
 from roofline.xla.expected import as_one_call, combined, expected_features, expected_of
 from roofline.xla.kernel import kernel_of
 from roofline.xla.ledger import kernels
-from roofline.xla.roofs import DeviceRoofs
+from roofline.xla.roofs import DeviceRoofs, least_kernel
 from roofline_helpers.measured.kernels import (
     FEWEST,
     Expected,
@@ -28,7 +28,6 @@ from roofline_helpers.measured.kernels import (
     features_of_row,
     interval,
     kernel_laws,
-    least_kernel,
     measured_kernels,
     parts,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from roofline.network.measured import expert_exchange
 from roofline_helpers import measured
 from roofline_helpers.measured.laws import least_times
 from roofline_helpers.measured.libraries import SIZES
-from roofline_helpers.measured.tables import TYPES, NoData, count, summed_length
+from roofline_helpers.measured.tables import TEXTS, TYPES, NoData, count, summed_length
 
 MATMUL = rh.work.matmul(4096, 8192, 8192)
 
@@ -30,12 +32,34 @@ def groups(family: str) -> Any:
 def test_no_measured_kernel_beats_the_memory(family: str) -> None:
     """Bytes that the L2 can't hold cross the memory's boundary, at its bandwidth at most."""
     for (on, dtype), rows in groups(family):
-        memory = rh.chip(on).memory
-        held = memory["l2"].capacity.value
-        beyond = np.maximum(count(family, rows, dtype).bytes - held, 0)
-        allowed = beyond / memory["hbm"].bandwidth.value
-        faster = (rows["seconds"].to_numpy() <= 0.98 * allowed).sum()
-        assert faster == 0, (on, dtype)
+        device = rh.chip(on).per_device()
+        beyond = np.maximum(count(family, rows, dtype).bytes - device.on_chip[1], 0)
+        allowed = beyond / device.memory["hbm"].bandwidth.value
+        faster = rows[rows["seconds"].to_numpy() <= 0.98 * allowed]
+        assert faster.empty, f"{family}: faster than the memory allows\n{faster}"
+
+
+@pytest.mark.parametrize("path", sorted(TEXTS.glob("*.tsv")), ids=lambda path: path.name)
+def test_a_table_that_is_text_can_be_read_beside_its_family(path: Path) -> None:
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    family, problems = path.name.partition(".")[0], []
+    allowed = {"chip": {chip.key for chip in rh.all_chips()}, "dtype": {*TYPES, "fp16"}}
+    for line, row in enumerate(rows, 2):
+        problems += [
+            f"line {line}: {name} {row.get(name)!r} is none of {', '.join(sorted(names))}"
+            for name, names in allowed.items()
+            if row.get(name) not in names
+        ]
+    assert problems == [], f"{path.name}: {problems[:5]}; see the README.md beside it"
+    try:
+        table = measured.table(family)
+    except KeyError as missing:
+        pytest.fail(f"{path.name} has no column {missing} of {family}: see the README.md beside it")
+    assert {*rows[0]} == {*table.columns}, "columns that the family doesn't have"
+    sizes = table.select_dtypes(["object", "str"])
+    assert sizes.empty, f"{path.name}: sizes are whole numbers, got {list(sizes)}"
+    assert (table["seconds"] > 0).all()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ def _page(folder: Path) -> str:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_file_of_data_has_its_origin_and_licence_beside_it(folder: str) -> None:
-    assert without_origin(ROOT / folder) == []
+    missing = without_origin(ROOT / folder)
+    assert missing == [], "each needs a row of origin and licence in the README.md beside it"
 
 
 def test_a_new_file_without_an_origin_is_found(tmp_path: Path) -> None:
