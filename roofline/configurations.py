@@ -184,8 +184,8 @@ def _decoder(name: _Name) -> Decoder:
     entry = _published().get(name.entry, {"like": name.entry})
     if "new" in entry:
         raise BadValue(
-            f"{name.written} isn't read: new in it are {entry['new']}. Make a models.Decoder with a "
-            "models.Block for each layer"
+            f"{name.written} isn't read: new in it are {entry['new']}. Make a models.Decoder "
+            "with a models.Block for each layer"
         )
     if "like" in entry:
         decoder = replace(catalogued(entry["like"]), name=name.written)
