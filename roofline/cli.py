@@ -172,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         ("outputs", 1024, "tokens of an answer"),
         ("budget", None, "tokens of a prompt in one step"),
         ("polled", None, "steps between two looks for new requests"),
+        ("rounds", None, "requests of each user, if all users begin at once as in a benchmark"),
         ("draft-tokens", None, "tokens that a draft proposes"),
     ):
         add(f"--{name}", type=int, default=usual, metavar="N", help=text)

@@ -28,7 +28,7 @@ QUESTIONS = [
     ("deepseek-v3", "b200", 8, "--weights nvfp4 --projections bf16 --cache fp8"),
     ("deepseek-v3", "gb200", 4, "--weights nvfp4 --readers 1 --concurrency 64"),
     ("kimi-k2", "b200", 8, "--concurrency 16"),
-    ("gpt-oss-20b", "h100", 1, "--concurrency 128"),
+    ("gpt-oss-20b", "h100", 1, "--concurrency 128 --rounds 10 --polled 30"),
     ("gpt-oss-20b", "rtx-4090", 1, "--concurrency 8"),
     ("gpt-oss-120b", "h100", 1, "--inputs 4096 --outputs 512"),
     ("gpt-oss-120b", "b200", 2, "--concurrency 256 --cache fp8"),
