@@ -457,9 +457,10 @@ def _fitting(worker: Worker) -> Worker:
         return worker
     first = worker.decode.setting
     memory, requests = worker.decode.memory, f"a request of {first.context:,} tokens"
+    where = f"each of {first.chips}" if first.chips > 1 else "one"
     raise NoRoom(
         f"{first.model.name} with {requests} needs "
-        f"{si(memory.weights + memory.cache, 'B')} on each of {first.chips} {first.chip.name}, "
+        f"{si(memory.weights + memory.cache, 'B')} on {where} {first.chip.name}, "
         "and beside it a chunk of a prompt; an engine has "
         f"{si(memory.capacity - memory.reserve, 'B')}: give more chips, or narrower types"
     )

@@ -422,8 +422,10 @@ def _no_room(error: NoRoom, model: Any, chip: Any, count: int, asked: dict[str, 
     fewest = next((n for n in (*COUNTS, 16, 32, 64) if _fits(model, chip, n, asked)), None)
     types: dict[str, Any] = {name: asked.get(name) for name in TYPES}
     here = step(model, chip, **types)
-    assumed = "assumed" in {origin(here.setting, name) for name in ("weights", "experts")}
-    word = f"Not in {here.setting.weights}, which is assumed" if assumed else "No"
+    held = "experts" if here.setting.model.experts else "weights"  # nearly all of it
+    word = "No"
+    if origin(here.setting, held) == "assumed":
+        word = f"Not in {getattr(here.setting, held)}, which is assumed"
     said = f"{word}. {error}. Types: {here.types}."
     if fewest:
         said += f" In these {fewest} chip{'s have' if fewest > 1 else ' has'} room."
@@ -473,10 +475,11 @@ def _lines(load: Load) -> Iterator[str]:
     measured = {
         "this chip": "kernels measured on this chip in their types",
         "another chip": "kernels measured on other chips",
-        "none": "none that was measured",
+        "none": "no measured kernel",
     }
     shares = [f"{n:.0%} on {measured[where]}" for where, n in step.rests.items() if n >= 0.005]
-    yield f"Of a decode step's time rest {', '.join(shares)}."
+    rests = ", ".join(shares).replace("%", "% rests", 1)
+    yield f"Of a decode step's time {rests}."
     own = ranges(load)
     where = "with workers apart " if apart else ""
     here = "this chip and others" if step.setting.chip.key in MEASURED else "other chips only"
