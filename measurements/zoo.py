@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: B023 - a chain is made and traced in the turn of its loop
+
 """Time kernels of every kind, as XLA makes them on one GPU, each by itself and inside programs.
 
 Families and sizes are drawn at random. Of each case the optimised HLO is kept, and for each
@@ -16,6 +16,7 @@ python -m measurements.zoo --seed 1 --seconds 500 --out FILE.jsonl.gz     (on a 
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import json
 import math
@@ -105,112 +106,86 @@ def rows_and_columns(most=3e8, low=16):
 # --- Families: each gives its parameters, a function and its arguments ----------------------------
 
 
+def product(m, n, k, dtype=BF16):
+    sides = array(m, k, dtype=dtype), array(k, n, dtype=dtype)
+    return {"m": m, "n": n, "k": k}, lambda a, b: a @ b, sides
+
+
 def matmul_aligned():
     dtype, step = either(), pick(8, 64, 128)
-    m, n, k = size(8, 16384, 8), size(128, 16384, step), size(128, 16384, step)
-    return (
-        {"m": m, "n": n, "k": k},
-        lambda a, b: a @ b,
-        (array(m, k, dtype=dtype), array(k, n, dtype=dtype)),
-    )
+    return product(size(8, 16384, 8), size(128, 16384, step), size(128, 16384, step), dtype)
 
 
 def matmul_rows():
-    m, n, k = size(1, 128), size(512, 32768, 64), size(512, 16384, 64)
-    return {"m": m, "n": n, "k": k}, lambda a, b: a @ b, (array(m, k), array(k, n))
+    return product(size(1, 128), size(512, 32768, 64), size(512, 16384, 64))
 
 
 def matmul_unaligned():
     dtype = either()
-    m, n, k = size(1, 12000), size(100, 12000), size(100, 12000, 8)
-    return (
-        {"m": m, "n": n, "k": k},
-        lambda a, b: a @ b,
-        (array(m, k, dtype=dtype), array(k, n, dtype=dtype)),
-    )
+    return product(size(1, 12000), size(100, 12000), size(100, 12000, 8), dtype)
 
 
 def matmul_odd():
     dtype = either()
-    m, n, k = size(16, 8192, pick(1, 8)), size(128, 8192, pick(1, 64)), size(100, 8192) | 1
-    return (
-        {"m": m, "n": n, "k": k},
-        lambda a, b: a @ b,
-        (array(m, k, dtype=dtype), array(k, n, dtype=dtype)),
-    )
+    m, n = size(16, 8192, pick(1, 8)), size(128, 8192, pick(1, 64))
+    return product(m, n, size(100, 8192) | 1, dtype)
 
 
 def matmul_transposed():
     dtype = either()
     m, n, k = size(64, 8192, 8), size(64, 8192, 8), size(64, 8192, 8)
+    sizes = {"m": m, "n": n, "k": k}
     if pick(True, False):
-        return (
-            {"m": m, "n": n, "k": k, "side": "b"},
-            lambda a, b: a @ b.T,
-            (array(m, k, dtype=dtype), array(n, k, dtype=dtype)),
-        )
-    return (
-        {"m": m, "n": n, "k": k, "side": "a"},
-        lambda a, b: a.T @ b,
-        (array(k, m, dtype=dtype), array(k, n, dtype=dtype)),
-    )
+        sides = array(m, k, dtype=dtype), array(n, k, dtype=dtype)
+        return sizes | {"side": "b"}, lambda a, b: a @ b.T, sides
+    sides = array(k, m, dtype=dtype), array(k, n, dtype=dtype)
+    return sizes | {"side": "a"}, lambda a, b: a.T @ b, sides
 
 
 def matmul_epilogue():
     m, n, k = size(64, 16384, 8), size(256, 16384, 64), size(256, 8192, 64)
-    return (
-        {"m": m, "n": n, "k": k},
-        lambda a, b, c: jax.nn.gelu(a @ b + c),
-        (array(m, k), array(k, n), array(n)),
-    )
+    arguments = array(m, k), array(k, n), array(n)
+    return {"m": m, "n": n, "k": k}, lambda a, b, c: jax.nn.gelu(a @ b + c), arguments
 
 
 def matmul_int8():
     m, n, k = size(64, 8192, 16), size(256, 8192, 64), size(256, 8192, 64)
 
-    def product(a, b):
-        return lax.dot(a, b, preferred_element_type=jnp.int32)
-
-    return (
-        {"m": m, "n": n, "k": k},
-        product,
-        (integers((m, k), 100, np.int8), integers((k, n), 100, np.int8)),
-    )
+    sides = integers((m, k), 100, np.int8), integers((k, n), 100, np.int8)
+    summed = functools.partial(lax.dot, preferred_element_type=jnp.int32)
+    return {"m": m, "n": n, "k": k}, summed, sides
 
 
 def matmul_fp8():
     m, n, k = size(64, 8192, 16), size(256, 8192, 64), size(256, 8192, 64)
     eight = ml_dtypes.float8_e4m3fn
-
-    def product(a, b):
-        return lax.dot(a, b, preferred_element_type=jnp.bfloat16)
-
-    return {"m": m, "n": n, "k": k}, product, (array(m, k, dtype=eight), array(k, n, dtype=eight))
+    sides = array(m, k, dtype=eight), array(k, n, dtype=eight)
+    summed = functools.partial(lax.dot, preferred_element_type=jnp.bfloat16)
+    return {"m": m, "n": n, "k": k}, summed, sides
 
 
 def batched():
     dtype = either()
     b, m, n, k = size(4, 1024), size(16, 1024, pick(1, 8)), size(16, 1024, 8), size(16, 512, 8)
-    return (
-        {"b": b, "m": m, "n": n, "k": k},
-        lambda a, c: a @ c,
-        (array(b, m, k, dtype=dtype), array(b, k, n, dtype=dtype)),
-    )
+    sides = array(b, m, k, dtype=dtype), array(b, k, n, dtype=dtype)
+    return {"b": b, "m": m, "n": n, "k": k}, lambda a, c: a @ c, sides
 
 
 def elementwise():
     dtype, n, ops = either(), size(1e2, 3e8, pick(1, 1, 4, 64)), pick(1, 1, 2, 8, 32)
     kind = pick("add", "exp", "tanh", "where", "sqrt")
 
+    one = {
+        "add": lambda x, y: x * y + 1,
+        "exp": lambda x, y: jnp.exp(x) * y,
+        "tanh": lambda x, y: jnp.tanh(x) + y,
+        "where": lambda x, y: jnp.where(x > y, x, 0.5 * y),
+        "sqrt": lambda x, y: jnp.sqrt(x * x + y * y),
+    }[kind]
+
     def chain(x, y):
         for _ in range(ops):
-            x = {
-                "add": lambda: x * y + 1,
-                "exp": lambda: jnp.exp(x) * y,
-                "tanh": lambda: jnp.tanh(x) + y,
-                "where": lambda: jnp.where(x > y, x, 0.5 * y),
-                "sqrt": lambda: jnp.sqrt(x * x + y * y),
-            }[kind]()
+            x = one(x, y)
         return x
 
     return {"n": n, "ops": ops, "kind": kind}, chain, (array(n, dtype=dtype), array(n, dtype=dtype))
@@ -218,11 +193,8 @@ def elementwise():
 
 def tiny():
     n, dtype = size(1, 20000), either()
-    return (
-        {"n": n},
-        pick(lambda x: x + 1, lambda x: x.sum(), lambda x: jnp.exp(x) * x),
-        (array(n, dtype=dtype),),
-    )
+    f = pick(lambda x: x + 1, lambda x: x.sum(), lambda x: jnp.exp(x) * x)
+    return {"n": n}, f, (array(n, dtype=dtype),)
 
 
 def many_operands():
@@ -238,36 +210,24 @@ def many_operands():
 
 
 def cast():
-    n, pair = (
-        size(1e4, 3e8, pick(1, 8)),
-        pick(
-            (BF16, FP32),
-            (FP32, BF16),
-            (np.int8, BF16),
-            (FP32, np.int8),
-            (BF16, ml_dtypes.float8_e4m3fn),
-        ),
-    )
-    x = integers((n,), 100, np.int8) if pair[0] is np.int8 else array(n, dtype=pair[0])
-    return {"n": n, "to": np.dtype(pair[1]).name}, lambda x: x.astype(pair[1]), (x,)
+    n, eight = size(1e4, 3e8, pick(1, 8)), ml_dtypes.float8_e4m3fn
+    pairs = (BF16, FP32), (FP32, BF16), (np.int8, BF16), (FP32, np.int8), (BF16, eight)
+    narrow, to = pick(*pairs)
+    x = integers((n,), 100, np.int8) if narrow is np.int8 else array(n, dtype=narrow)
+    return {"n": n, "to": np.dtype(to).name}, lambda x: x.astype(to), (x,)
 
 
 def broadcast():
     dtype, (rows, columns), along = either(), rows_and_columns(), pick(0, 1)
     v = array(columns if along == 0 else rows, dtype=dtype)
-    return (
-        {"rows": rows, "columns": columns, "along": along},
-        (lambda x, v: x * v) if along == 0 else (lambda x, v: x * v[:, None]),
-        (array(rows, columns, dtype=dtype), v),
-    )
+    f = (lambda x, v: x * v) if along == 0 else (lambda x, v: x * v[:, None])
+    sizes = {"rows": rows, "columns": columns, "along": along}
+    return sizes, f, (array(rows, columns, dtype=dtype), v)
 
 
 def normalise():
-    dtype, (rows, columns), kind = (
-        either(),
-        rows_and_columns(),
-        pick("softmax", "layernorm", "rmsnorm"),
-    )
+    dtype, (rows, columns) = either(), rows_and_columns()
+    kind = pick("softmax", "layernorm", "rmsnorm")
 
     def norm(x):
         y = x.astype(jnp.float32)
@@ -279,60 +239,40 @@ def normalise():
             y = y * lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-6)
         return y.astype(x.dtype)
 
-    if pick(True, True, False):
-        return (
-            {"rows": rows, "columns": columns, "kind": kind},
-            norm,
-            (array(rows, columns, dtype=dtype),),
-        )
-
     def gradient(x, g):
         return jax.vjp(norm, x)[1](g)[0]
 
-    return (
-        {"rows": rows, "columns": columns, "kind": kind, "pass_": "backward"},
-        gradient,
-        (array(rows, columns, dtype=dtype), array(rows, columns, dtype=dtype)),
-    )
+    sizes = {"rows": rows, "columns": columns, "kind": kind}
+    if pick(True, True, False):
+        return sizes, norm, (array(rows, columns, dtype=dtype),)
+    arguments = array(rows, columns, dtype=dtype), array(rows, columns, dtype=dtype)
+    return sizes | {"pass_": "backward"}, gradient, arguments
 
 
 def reduce():
-    dtype, (rows, columns), axis, kind = (
-        either(),
-        rows_and_columns(4e8),
-        pick(0, 1, None),
-        pick("sum", "max", "argmax", "var"),
-    )
+    dtype, (rows, columns), axis = either(), rows_and_columns(4e8), pick(0, 1, None)
+    kind = pick("sum", "max", "argmax", "var")
     f = {
         "sum": lambda x: x.astype(jnp.float32).sum(axis),
         "max": lambda x: x.max(axis),
         "argmax": lambda x: x.argmax(axis),
         "var": lambda x: x.astype(jnp.float32).var(axis),
     }[kind]
-    return (
-        {"rows": rows, "columns": columns, "axis": axis, "kind": kind},
-        f,
-        (array(rows, columns, dtype=dtype),),
-    )
+    sizes = {"rows": rows, "columns": columns, "axis": axis, "kind": kind}
+    return sizes, f, (array(rows, columns, dtype=dtype),)
 
 
 def transpose():
     dtype = either()
     if pick(True, False):
         rows, columns = rows_and_columns()
-        return (
-            {"rows": rows, "columns": columns},
-            lambda x: x.T * 2,
-            (array(rows, columns, dtype=dtype),),
-        )
+        x = array(rows, columns, dtype=dtype)
+        return {"rows": rows, "columns": columns}, lambda x: x.T * 2, (x,)
     a, b, c = size(4, 512), size(16, 2048, pick(1, 8)), size(16, 2048, pick(1, 8))
     a = max(1, min(a, int(2e8 / (b * c))))
     order = pick((1, 0, 2), (0, 2, 1), (2, 1, 0))
-    return (
-        {"shape": [a, b, c], "order": order},
-        lambda x: x.transpose(order) * 2,
-        (array(a, b, c, dtype=dtype),),
-    )
+    x = array(a, b, c, dtype=dtype)
+    return {"shape": [a, b, c], "order": order}, lambda x: x.transpose(order) * 2, (x,)
 
 
 def move():
@@ -359,30 +299,21 @@ def move():
 
 
 def gather():
-    dtype, table, width, n = (
-        either(),
-        size(1000, 500000),
-        size(1, 4096, pick(1, 8)),
-        size(1000, 1e6),
-    )
+    dtype, table, width = either(), size(1000, 500000), size(1, 4096, pick(1, 8))
+    n = size(1000, 1e6)
     table, n = min(table, int(4e8 / width)), min(n, int(4e8 / width))
     index, kind = integers((n,), table), pick("random", "random", "sorted")
     index = np.sort(index) if kind == "sorted" else index
-    return (
-        {"table": table, "width": width, "n": n, "order": kind},
-        lambda t, i: t[i],
-        (array(table, width, dtype=dtype), index),
-    )
+    sizes = {"table": table, "width": width, "n": n, "order": kind}
+    return sizes, lambda t, i: t[i], (array(table, width, dtype=dtype), index)
 
 
 def gather_elements():
     dtype, rows, columns, n = either(), size(16, 100000), size(64, 32768), size(1, 2048)
     columns, n = min(columns, int(2e8 / rows) + 1), min(n, int(1e8 / rows) + 1)
-    return (
-        {"rows": rows, "columns": columns, "n": n},
-        lambda x, i: jnp.take_along_axis(x, i, 1),
-        (array(rows, columns, dtype=dtype), integers((rows, n), columns)),
-    )
+    arguments = array(rows, columns, dtype=dtype), integers((rows, n), columns)
+    sizes = {"rows": rows, "columns": columns, "n": n}
+    return sizes, lambda x, i: jnp.take_along_axis(x, i, 1), arguments
 
 
 def scatter():
@@ -401,25 +332,16 @@ def scatter():
         options = {"indices_are_sorted": order == "sorted", "unique_indices": order == "distinct"}
         return getattr(at, kind)(u, **options)
 
-    return (
-        {"table": table, "width": width, "n": n, "kind": kind, "order": order},
-        f,
-        (array(table, width, dtype=dtype), index, array(n, width, dtype=dtype)),
-    )
+    sizes = {"table": table, "width": width, "n": n, "kind": kind, "order": order}
+    return sizes, f, (array(table, width, dtype=dtype), index, array(n, width, dtype=dtype))
 
 
 def segment_sum():
     n, width, groups, dtype = size(1000, 1e6), size(1, 512), size(4, 100000), either()
     n = min(n, int(2e8 / width))
-    return (
-        {"n": n, "width": width, "groups": groups},
-        lambda x, i: jax.ops.segment_sum(x, i, groups),
-        (array(n, width, dtype=dtype), integers((n,), groups)),
-    )
-
-
-def attention(x, implementation, causal, q=None):
-    return jax.nn.dot_product_attention(*x, is_causal=causal, implementation=implementation)
+    arguments = array(n, width, dtype=dtype), integers((n,), groups)
+    sizes = {"n": n, "width": width, "groups": groups}
+    return sizes, lambda x, i: jax.ops.segment_sum(x, i, groups), arguments
 
 
 def cudnn():
@@ -435,30 +357,14 @@ def cudnn():
     def backward(q, k, v):
         return jax.grad(lambda *x: forward(*x).astype(jnp.float32).sum(), (0, 1, 2))(q, k, v)
 
+    sizes = {"b": b, "heads": heads, "kv": heads // group, "tokens": tokens, "head": head}
     f = forward if kind == "forward" else backward
-    return (
-        {
-            "b": b,
-            "heads": heads,
-            "kv": heads // group,
-            "tokens": tokens,
-            "head": head,
-            "causal": causal,
-            "kind": kind,
-        },
-        f,
-        (q, kv(), kv()),
-    )
+    return sizes | {"causal": causal, "kind": kind}, f, (q, kv(), kv())
 
 
 def attention_by_hand():
-    b, heads, tokens, head, causal = (
-        size(1, 8),
-        pick(4, 8, 16),
-        size(128, 2048, 64),
-        pick(64, 128),
-        pick(True, False),
-    )
+    b, heads, tokens = size(1, 8), pick(4, 8, 16), size(128, 2048, 64)
+    head, causal = pick(64, 128), pick(True, False)
     b = max(1, min(b, int(4e8 / (heads * tokens * tokens)) or 1))
     dtype = either()
 
@@ -468,35 +374,24 @@ def attention_by_hand():
             scores = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), scores, -1e30)
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1).astype(q.dtype), v)
 
-    return (
-        {"b": b, "heads": heads, "tokens": tokens, "head": head, "causal": causal},
-        f,
-        tuple(array(b, tokens, heads, head, dtype=dtype) for _ in range(3)),
-    )
+    sizes = {"b": b, "heads": heads, "tokens": tokens, "head": head, "causal": causal}
+    return sizes, f, tuple(array(b, tokens, heads, head, dtype=dtype) for _ in range(3))
 
 
 def convolution():
     dtype, n, hw = either(), size(1, 128), pick(7, 14, 28, 56, 112)
-    ci, co, k, stride, layout = (
-        pick(3, 32, 64, 128, 256, 512),
-        pick(32, 64, 128, 256, 512),
-        pick(1, 3, 3, 5, 7),
-        pick(1, 2),
-        pick("NHWC", "NCHW"),
-    )
+    ci, co = pick(3, 32, 64, 128, 256, 512), pick(32, 64, 128, 256, 512)
+    k, stride, layout = pick(1, 3, 3, 5, 7), pick(1, 2), pick("NHWC", "NCHW")
     n = max(1, min(n, int(1e8 / (hw * hw * max(ci, co)))))
     last = layout == "NHWC"
     x = array(n, hw, hw, ci, dtype=dtype) if last else array(n, ci, hw, hw, dtype=dtype)
     w = array(k, k, ci, co, dtype=dtype) if last else array(co, ci, k, k, dtype=dtype)
 
+    names = layout, "HWIO" if last else "OIHW", layout
+
     def f(x, w):
-        return lax.conv_general_dilated(
-            x,
-            w,
-            (stride, stride),
-            "SAME",
-            dimension_numbers=(layout, "HWIO" if last else "OIHW", layout),
-        )
+        strides = (stride, stride)
+        return lax.conv_general_dilated(x, w, strides, "SAME", dimension_numbers=names)
 
     parameters = {"n": n, "hw": hw, "ci": ci, "co": co, "k": k, "stride": stride, "layout": layout}
     if pick(True, True, True, False):
@@ -512,84 +407,66 @@ def convolution_1d():
     dtype, n, length = either(), size(1, 64), size(128, 65536)
     ci, co, k = pick(1, 16, 64, 256), pick(16, 64, 256), pick(3, 5, 9, 31)
     n = max(1, min(n, int(5e7 / (length * max(ci, co)))))
-    return (
-        {"n": n, "length": length, "ci": ci, "co": co, "k": k},
-        lambda x, w: lax.conv_general_dilated(
-            x, w, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
-        ),
-        (array(n, length, ci, dtype=dtype), array(k, ci, co, dtype=dtype)),
-    )
+
+    def f(x, w):
+        names = "NWC", "WIO", "NWC"
+        return lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=names)
+
+    arguments = array(n, length, ci, dtype=dtype), array(k, ci, co, dtype=dtype)
+    return {"n": n, "length": length, "ci": ci, "co": co, "k": k}, f, arguments
 
 
 def depthwise():
-    dtype, n, hw, c, k = (
-        either(),
-        size(1, 64),
-        pick(14, 28, 56, 112),
-        pick(32, 96, 256, 512),
-        pick(3, 5, 7),
-    )
+    dtype, n, hw = either(), size(1, 64), pick(14, 28, 56, 112)
+    c, k = pick(32, 96, 256, 512), pick(3, 5, 7)
     n = max(1, min(n, int(5e7 / (hw * hw * c))))
     stride, last = pick(1, 2), pick(True, False)
     x = array(n, hw, hw, c, dtype=dtype) if last else array(n, c, hw, hw, dtype=dtype)
     w = array(k, k, 1, c, dtype=dtype) if last else array(c, 1, k, k, dtype=dtype)
     names = ("NHWC", "HWIO", "NHWC") if last else ("NCHW", "OIHW", "NCHW")
-    return (
-        {"n": n, "hw": hw, "c": c, "k": k, "stride": stride, "layout": names[0]},
-        lambda x, w: lax.conv_general_dilated(
+
+    def f(x, w):
+        return lax.conv_general_dilated(
             x, w, (stride, stride), "SAME", dimension_numbers=names, feature_group_count=c
-        ),
-        (x, w),
-    )
+        )
+
+    return {"n": n, "hw": hw, "c": c, "k": k, "stride": stride, "layout": names[0]}, f, (x, w)
 
 
 def pooling():
     dtype, n, hw, c, k = either(), size(1, 64), pick(14, 28, 56, 112), pick(32, 64, 256), pick(2, 3)
     n = max(1, min(n, int(5e7 / (hw * hw * c))))
-    return (
-        {"n": n, "hw": hw, "c": c, "k": k},
-        lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, k, k, 1), (1, 2, 2, 1), "SAME"),
-        (array(n, hw, hw, c, dtype=dtype),),
-    )
+
+    def f(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, k, k, 1), (1, 2, 2, 1), "SAME")
+
+    return {"n": n, "hw": hw, "c": c, "k": k}, f, (array(n, hw, hw, c, dtype=dtype),)
 
 
 def sort():
     rows, columns, kind = size(1, 4096), size(256, 4e6), pick("sort", "sort", "argsort", "integers")
     columns = max(min(columns, int(3e7 / rows)), 256)
-    x = (
-        integers((rows, columns), 2**30)
-        if kind == "integers"
-        else array(rows, columns, dtype=pick(BF16, FP32))
-    )
-    return (
-        {"rows": rows, "columns": columns, "kind": kind},
-        (lambda x: jnp.argsort(x, -1)) if kind == "argsort" else (lambda x: jnp.sort(x, -1)),
-        (x,),
-    )
+    if kind == "integers":
+        x = integers((rows, columns), 2**30)
+    else:
+        x = array(rows, columns, dtype=pick(BF16, FP32))
+    ordered = jnp.argsort if kind == "argsort" else jnp.sort
+    return {"rows": rows, "columns": columns, "kind": kind}, lambda x: ordered(x, -1), (x,)
 
 
 def top_k():
     rows, columns, k = size(1, 16384), size(64, 256000), pick(1, 2, 8, 50)
     columns = max(min(columns, int(1e8 / rows)), 64)
-    return (
-        {"rows": rows, "columns": columns, "k": k},
-        lambda x: lax.top_k(x, k),
-        (array(rows, columns, dtype=either()),),
-    )
+    x = array(rows, columns, dtype=either())
+    return {"rows": rows, "columns": columns, "k": k}, lambda x: lax.top_k(x, k), (x,)
 
 
 def cumulative():
-    dtype, (rows, columns), kind, axis = (
-        either(),
-        rows_and_columns(1e8),
-        pick("sum", "sum", "max", "prod"),
-        pick(0, 1),
-    )
-    return (
-        {"rows": rows, "columns": columns, "kind": kind, "axis": axis},
-        lambda x: getattr(lax, f"cum{kind}")(x, axis),
-        (array(rows, columns, dtype=dtype),),
-    )
+    dtype, (rows, columns) = either(), rows_and_columns(1e8)
+    kind, axis = pick("sum", "sum", "max", "prod"), pick(0, 1)
+    x, f = array(rows, columns, dtype=dtype), getattr(lax, f"cum{kind}")
+    sizes = {"rows": rows, "columns": columns, "kind": kind, "axis": axis}
+    return sizes, lambda x: f(x, axis), (x,)
 
 
 def associative_scan():
@@ -599,11 +476,8 @@ def associative_scan():
     def f(a, b):
         return lax.associative_scan(lambda x, y: (x[0] * y[0], x[1] * y[0] + y[1]), (a, b))[1]
 
-    return (
-        {"rows": rows, "columns": columns},
-        f,
-        (array(rows, columns, dtype=FP32), array(rows, columns, dtype=FP32)),
-    )
+    arguments = array(rows, columns, dtype=FP32), array(rows, columns, dtype=FP32)
+    return {"rows": rows, "columns": columns}, f, arguments
 
 
 def random_bits():
@@ -632,15 +506,13 @@ def factorisation():
     n = size(16, most if not batch else min(most, 128), pick(1, 16))
     a = positive(n, batch)
     b = array(*batch, n, pick(1, 16, 128), dtype=FP32)
+    left = {"left_side": True, "lower": True}
     f, arguments = {
         "cholesky": (lambda a: jnp.linalg.cholesky(a), (a,)),
         "lu": (lambda a: jax.scipy.linalg.lu_factor(a), (a,)),
         "qr": (lambda a: jnp.linalg.qr(a), (a,)),
         "solve": (lambda a, b: jnp.linalg.solve(a, b), (a, b)),
-        "triangular": (
-            lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
-            (a, b),
-        ),
+        "triangular": (functools.partial(lax.linalg.triangular_solve, **left), (a, b)),
         "eigh": (lambda a: jnp.linalg.eigh(a), (a,)),
         "inverse": (lambda a: jnp.linalg.inv(a), (a,)),
     }[kind]
@@ -659,45 +531,26 @@ def fft():
 
 
 def lookups():
-    kind, n, bins = (
-        pick("histogram", "searchsorted", "one-hot", "argmax-one-hot"),
-        size(1000, 1e7),
-        size(16, 4096),
-    )
+    kind = pick("histogram", "searchsorted", "one-hot", "argmax-one-hot")
+    n, bins = size(1000, 1e7), size(16, 4096)
+    if "one-hot" in kind:
+        n = min(n, int(1e8 / bins))
+    sizes = {"kind": kind, "n": n, "bins": bins}
     if kind == "histogram":
-        return (
-            {"kind": kind, "n": n, "bins": bins},
-            lambda i: jnp.bincount(i, length=bins),
-            (integers((n,), bins),),
-        )
+        return sizes, lambda i: jnp.bincount(i, length=bins), (integers((n,), bins),)
     if kind == "searchsorted":
         edges = np.sort(array(bins, dtype=FP32))
-        return (
-            {"kind": kind, "n": n, "bins": bins},
-            lambda e, x: jnp.searchsorted(e, x),
-            (edges, array(n, dtype=FP32)),
-        )
-    n = min(n, int(1e8 / bins))
-    return (
-        {"kind": kind, "n": n, "bins": bins},
-        lambda i: jax.nn.one_hot(i, bins, dtype=jnp.bfloat16),
-        (integers((n,), bins),),
-    )
+        return sizes, lambda e, x: jnp.searchsorted(e, x), (edges, array(n, dtype=FP32))
+    hot = functools.partial(jax.nn.one_hot, num_classes=bins, dtype=jnp.bfloat16)
+    return sizes, hot, (integers((n,), bins),)
 
 
 # --- Programs of several kernels ------------------------------------------------------------------
 
 
-def weights(d, f, dtype=BF16):
-    return {
-        "qkv": array(d, 3 * d, dtype=dtype),
-        "out": array(d, d, dtype=dtype),
-        "up": array(d, f, dtype=dtype),
-        "gate": array(d, f, dtype=dtype),
-        "down": array(f, d, dtype=dtype),
-        "a": array(d, dtype=dtype),
-        "b": array(d, dtype=dtype),
-    }
+def weights(d, f):
+    matrices = {"qkv": (d, 3 * d), "out": (d, d), "up": (d, f), "gate": (d, f), "down": (f, d)}
+    return {name: array(*shape) for name, shape in {**matrices, "a": (d,), "b": (d,)}.items()}
 
 
 def rms(x, g):
@@ -708,11 +561,8 @@ def rms(x, g):
 def transformer(x, w, head, way):
     b, t, d = x.shape
     q, k, v = jnp.split((rms(x, w["a"]) @ w["qkv"]).reshape(b, t, 3 * d // head, head), 3, axis=2)
-    x = (
-        x
-        + jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=way).reshape(b, t, d)
-        @ w["out"]
-    )
+    attended = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=way)
+    x = x + attended.reshape(b, t, d) @ w["out"]
     h = rms(x, w["b"])
     return x + (jax.nn.silu(h @ w["gate"]) * (h @ w["up"])) @ w["down"]
 
@@ -733,20 +583,14 @@ def layer():
         return jax.grad(lambda x, w: forward(x, w).astype(jnp.float32).sum(), (0, 1))(x, w)
 
     kind = pick("forward", "backward")
-    return (
-        {"d": d, "b": b, "t": t, "way": way, "kind": kind},
-        forward if kind == "forward" else backward,
-        (x, w),
-    )
+    f = forward if kind == "forward" else backward
+    return {"d": d, "b": b, "t": t, "way": way, "kind": kind}, f, (x, w)
 
 
 def mlp_training():
     d, f, n, dtype = size(256, 4096, 64), size(512, 8192, 64), size(64, 16384, 64), either()
-    w = {
-        "up": array(d, f, dtype=dtype),
-        "down": array(f, d, dtype=dtype),
-        "bias": array(f, dtype=dtype),
-    }
+    shapes = {"up": (d, f), "down": (f, d), "bias": (f,)}
+    w = {name: array(*shape, dtype=dtype) for name, shape in shapes.items()}
 
     def loss(w, x, y):
         h = jax.nn.gelu(x @ w["up"] + w["bias"])
@@ -758,11 +602,8 @@ def mlp_training():
         return jax.tree.map(lambda w, m: (w - 1e-3 * m).astype(w.dtype), w, m), m
 
     m = jax.tree.map(lambda a: array(*a.shape, dtype=FP32), w)
-    return (
-        {"d": d, "f": f, "n": n},
-        step,
-        (w, m, array(n, d, dtype=dtype), array(n, d, dtype=dtype)),
-    )
+    arguments = w, m, array(n, d, dtype=dtype), array(n, d, dtype=dtype)
+    return {"d": d, "f": f, "n": n}, step, arguments
 
 
 def decode():
@@ -808,11 +649,8 @@ def cross_entropy():
         logits = (x @ w).astype(jnp.float32)
         return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
 
-    return (
-        {"n": n, "v": v, "d": d},
-        jax.value_and_grad(loss, (0, 1)),
-        (array(n, d), array(d, v), integers((n,), v)),
-    )
+    arguments = array(n, d), array(d, v), integers((n,), v)
+    return {"n": n, "v": v, "d": d}, jax.value_and_grad(loss, (0, 1)), arguments
 
 
 def adam():
@@ -823,16 +661,8 @@ def adam():
         m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
         return (w - 1e-3 * m / (jnp.sqrt(v) + 1e-8)).astype(w.dtype), m, v
 
-    return (
-        {"n": n},
-        f,
-        (
-            array(n, dtype=dtype),
-            array(n, dtype=dtype),
-            array(n, dtype=FP32),
-            np.abs(array(n, dtype=FP32)),
-        ),
-    )
+    w, g, m = array(n, dtype=dtype), array(n, dtype=dtype), array(n, dtype=FP32)
+    return {"n": n}, f, (w, g, m, np.abs(array(n, dtype=FP32)))
 
 
 def producer():
@@ -942,16 +772,9 @@ def events_of(folder):
                 for event in line.events:
                     stats = {str(k): v for k, v in event.stats}
                     details = str(stats.get("kernel_details") or stats.get("memcpy_details") or "")
-                    found.append(
-                        (
-                            event.start_ns,
-                            str(stats.get("hlo_module", "")),
-                            str(stats.get("hlo_op", "")),
-                            event.name,
-                            details,
-                            event.duration_ns * 1e-9,
-                        )
-                    )
+                    of = str(stats.get("hlo_module", "")), str(stats.get("hlo_op", ""))
+                    took = event.duration_ns * 1e-9
+                    found.append((event.start_ns, *of, event.name, details, took))
     return sorted(found)
 
 
@@ -1015,14 +838,8 @@ def main():
     smoke = options.smoke
     draw.seed(options.seed)
     device = jax.devices()[0]
-    driver = ""
-    if not smoke:
-        driver = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = "" if smoke else subprocess.check_output(asked, text=True).strip()
     head = {
         "what": "kernels of every kind, as XLA makes them, timed by the profiler",
         "device": device.device_kind,
@@ -1040,7 +857,7 @@ def main():
     with gzip.open(options.out, "wt") as file:
         file.write(json.dumps(head) + "\n")
         while time.perf_counter() - began < options.seconds:
-            batch, held, start = [], 0, time.perf_counter()
+            batch, held = [], 0
             while (
                 len(batch) < BATCH and held < 6e9 and time.perf_counter() - began < options.seconds
             ):
@@ -1051,13 +868,7 @@ def main():
                     held += batch[-1][0]["argument_bytes"]
                 except Exception as error:
                     failed += 1
-                    print(
-                        "FAILED",
-                        family.__name__,
-                        type(error).__name__,
-                        str(error)[:150].replace("\n", " "),
-                        flush=True,
-                    )
+                    print("FAILED", family.__name__, repr(error)[:180], flush=True)
             settings = jax.profiler.ProfileOptions()
             settings.python_tracer_level = 0
             settings.host_tracer_level = 1
@@ -1074,22 +885,11 @@ def main():
                     del result
                 jax.profiler.stop_trace()
                 events = events_of(folder)
-            took = time.perf_counter() - start
-            if took > 12:
-                slow = [
-                    (case["family"], case["parameters"], case["compile_s"]) for case, _, _ in batch
-                ]
-                print(f"a batch took {took:.0f} s:", slow, flush=True)
             for case, _, _ in batch:
                 case["kernels"] = kernels_of(case, events)
                 file.write(json.dumps(case) + "\n")
             file.flush()
             del batch
-            if number % 60 < BATCH:
-                print(
-                    f"{number} cases, {failed} failed, {time.perf_counter() - began:.0f} s",
-                    flush=True,
-                )
     print(f"{number} cases, {failed} failed, {time.perf_counter() - began:.0f} s", flush=True)
 
 
