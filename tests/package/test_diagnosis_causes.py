@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import planted_causes as planted
 import pytest
 from jax import lax
 
@@ -96,13 +95,6 @@ def test_a_kernel_at_its_roof_says_which(fn: Any, args: Any, cause: str) -> None
     assert "reaches 100% of its roof" in last.evidence
 
 
-def test_a_kernel_that_beats_what_was_reached_is_held_against_the_published_roof() -> None:
-    case = timed(compiled(jnp.matmul, spec(1024, 1024), spec(1024, 1024)), times=0.87)
-    rows = tuple(replace(row, least=0.9 * row.seconds) for row in case.rows)
-    last = findings(replace(case, rows=rows))[-1]
-    assert "beats the reached roof, and reaches 90% of the published one" in last.evidence
-
-
 def test_a_kernel_that_beats_the_memory_has_the_cache_in_its_line() -> None:
     """On a CPU, whose least time nobody publishes, and on a chip of which it is published."""
     case = timed(compiled(lambda x: x + 1, spec(2**22)), times=1 / 4.27)
@@ -160,26 +152,13 @@ def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | N
 
 
 def test_a_cache_that_is_kept_is_copied_first() -> None:
-    append, args = planted.kept_cache()
+    def append(cache: Any, new: Any, i: Any) -> Any:
+        cache = lax.dynamic_update_slice(cache, new, (0, i, 0))
+        return jnp.sum(cache[:, :64], axis=(1, 2)), cache
+
+    args = spec(8, 4096, 256), spec(8, 1, 256), spec(dtype=jnp.int32)
     assert set(named(compiled(append, *args))) == {"not-donated"}
     assert not named(compiled(append, *args, donate_argnums=0))
-
-
-# --- a call's own cost ----------------------------------------------------------------------------
-
-
-def update(weights: Any, gradients: Any) -> Any:
-    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
-
-
-STATE = ([spec(2**20)] * 4, [spec(2**20)] * 4)
-
-
-def test_several_programs_wait_for_the_host() -> None:
-    once = compiled(update, *STATE, donate_argnums=0)
-    rows = tuple(replace(row, launches=2.0) for row in once.rows)
-    case = timed(replace(once, rows=rows), idle=1e-2)
-    assert set(named(case)) == {"host"}
 
 
 # --- seconds that somebody checked ----------------------------------------------------------------

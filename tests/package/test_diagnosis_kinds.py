@@ -4,7 +4,6 @@ This machine's compiler makes the programs, which are read and not timed: rows t
 say, or the seconds that a test gives them.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import planted_causes as planted
 import pytest
 from clean_programs import CLEAN
 from jax import lax
@@ -34,16 +31,11 @@ from roofline.diagnosis.rows import BETWEEN, GAP, HOST, TimedRow, waterfall
 from roofline.xla import can_compile
 from roofline.xla.causes import (
     AGAIN,
-    KEPT,
     MOVED,
     REPEATED,
-    SERIAL,
-    SMALL,
     UNUSED,
-    WIDE,
     ZEROS,
 )
-from roofline.xla.display import first_change
 
 BF16 = jnp.bfloat16
 
@@ -86,11 +78,6 @@ def depthwise(w: Any, x: Any) -> Any:
     return lax.conv_general_dilated(
         x, w, (1,), "SAME", dimension_numbers=layout, feature_group_count=x.shape[-1]
     )
-
-
-def last_logits(h: Any, w: Any) -> Any:
-    logits = jnp.einsum("btd,dv->btv", jnp.tanh(h), w)
-    return jax.nn.softmax(logits, -1)[:, -1]
 
 
 def heavy_or_nothing(chosen: Any, x: Any) -> Any:
@@ -163,10 +150,6 @@ def correlated(x: Any) -> Any:
     return jnp.fft.ifft(spectrum * jnp.conj(spectrum)).real
 
 
-def averaged(x: Any) -> Any:
-    return lax.scan(lambda m, v: (0.9 * m + 0.1 * v,) * 2, jnp.zeros(x.shape[1:]), x)[1]
-
-
 def forgotten(layers: Any, x: Any) -> Any:
     def loss(layers: Any) -> Any:
         y = x
@@ -196,21 +179,6 @@ def attended(q: Any, k: Any, v: Any, times: int = 4) -> Any:
     return jnp.einsum("bht,bthd->bhd", p, v)
 
 
-def residual(x: Any, ys: Any, z: Any) -> Any:
-    def total(x: Any) -> Any:
-        return lax.scan(lambda c, y: (c + x * jnp.sin(y + z), None), jnp.zeros_like(z), ys)[0].sum()
-
-    return jax.grad(total)(x)
-
-
-def widened(x: Any, w: Any) -> Any:
-    x = x * np.sqrt(np.float32(2))
-    for _ in range(2):
-        x = jnp.tanh(x) + 0.5 * x
-        x = lax.optimization_barrier(x)
-    return (x @ w).astype(BF16)
-
-
 def ints(*shape: int) -> jax.ShapeDtypeStruct:
     return spec(*shape, dtype=jnp.int32)
 
@@ -222,20 +190,10 @@ def narrow(*shape: int) -> jax.ShapeDtypeStruct:
 # function, arguments, kind, cause, least share of the call, what its sentence has, its line
 Kind = tuple[Callable[..., Any], tuple[Any, ...], str, str, float, str, str]
 NAMED: dict[str, Kind] = {
-    "the last of many tokens": (
-        last_logits,
-        (spec(4, 256, 256), spec(256, 4096)),
-        *(UNUSED, "read-in-part", 0.9, "1 in 256 is read", "softmax(logits, -1)[:, -1]"),
-    ),
     "some columns": (
         lambda x, w: (x @ w)[:, :16],
         (spec(1024, 512), spec(512, 2048)),
         *(UNUSED, "read-in-part", 0.9, "1 in 128 is read", "(x @ w)[:, :16]"),
-    ),
-    "the trace of a product": (
-        lambda a, b: jnp.trace(a @ b),
-        (spec(1024, 512), spec(512, 1024)),
-        *(UNUSED, "done-densely", 0.7, "1 in 1,024 of it is used", "jnp.trace(a @ b)"),
     ),
     "the gradient of a depthwise convolution": (
         by_weights(depthwise),
@@ -293,16 +251,6 @@ NAMED: dict[str, Kind] = {
         (ints(512, 2), spec(4096, 256)),
         *(ZEROS, "one-hot", 0.8, "of which 2 aren't zero", "one_hot(i[:, 0], 4096)"),
     ),
-    "a Kronecker product": (
-        lambda a, x: jnp.kron(a, jnp.eye(32)) @ x,
-        (spec(32, 32), spec(1024, 64)),
-        *(ZEROS, "zeros", 0.6, "multiplied by 1,024, of which 32 aren't zero", "jnp.kron"),
-    ),
-    "a triangle": (
-        lambda x: jnp.tril(jnp.ones((1024, 1024))) @ x,
-        (spec(1024, 256),),
-        *(ZEROS, "zeros", 0.4, "of which 512 aren't zero", "jnp.tril"),
-    ),
     "padding": (
         lambda x, w: jnp.pad(x, ((0, 768), (0, 0))) @ w,
         (spec(256, 512), spec(512, 512)),
@@ -318,11 +266,6 @@ NAMED: dict[str, Kind] = {
         (spec(256),),
         *(ZEROS, "zeros", 0.6, "93.8% of", "jax.hessian(energy)"),
     ),
-    "a real transform": (
-        lambda x: jnp.fft.fft(x.astype(jnp.complex64)).real,
-        (spec(256, 4096),),
-        *(ZEROS, "real-as-complex", 0.2, "has no imaginary part", "jnp.fft.fft"),
-    ),
     "an autocorrelation": (
         correlated,
         (spec(256, 4096),),
@@ -332,11 +275,6 @@ NAMED: dict[str, Kind] = {
         by_weights(lambda w, x, sizes: lax.ragged_dot(x, w, sizes)),
         (narrow(16, 256, 512), narrow(1024, 256), ints(16)),
         *(ZEROS, "ragged", 0.7, "multiplied by 4,096, of which 256 aren't zero", "lax.ragged_dot"),
-    ),
-    "experts by a one-hot product": (
-        experts,
-        (spec(512, 256), spec(16, 256, 256), ints(512)),
-        *(ZEROS, "ragged", 0.8, "multiplied by 4,096, of which 256", "one_hot(chosen, 16)"),
     ),
     "a cache by a mask": (
         rewritten,
@@ -383,26 +321,6 @@ NAMED: dict[str, Kind] = {
         (spec(2, dtype=jnp.uint32), spec(2048, 2048)),
         *(AGAIN, "random", 0.8, "draw them", "jax.random.bernoulli"),
     ),
-    "a number of NumPy's": (
-        widened,
-        (narrow(4096, 1024), narrow(1024, 16)),
-        *(WIDE, "float32", 0.2, "bf16[4096,1024] becomes f32 here", "np.sqrt(np.float32(2))"),
-    ),
-    "what a backward pass keeps": (
-        residual,
-        (spec(), spec(20), spec(1000, 1000)),
-        *(KEPT, "residuals", 0.2, "is filled by one loop and read by another", "jnp.sin(y + z)"),
-    ),
-    "many small matrices": (
-        lambda x: jnp.linalg.cholesky(x),
-        (spec(20_000, 6, 6),),
-        *(SERIAL, "small-factorisations", 0.3, "20,000 matrices of 6 × 6", "linalg.cholesky"),
-    ),
-    "one product a turn": (
-        lambda x, w: lax.map(lambda row: row @ w, x),
-        (spec(256, 16, 512), spec(512, 512)),
-        *(SMALL, "turn-by-turn", 0.2, "256 turns", "lax.map"),
-    ),
 }
 
 
@@ -431,20 +349,11 @@ def on_an_h200(fn: Callable[..., Any], *args: Any, ceilings: Ceilings = H200) ->
     )
 
 
-def test_turns_that_only_scale_and_add_can_go_by_halves() -> None:
-    first = findings(on_an_h200(averaged, spec(2048, 1024)))[0]
-    assert (first.cause, first.known) == ("linear-recurrence", True)
-    assert "each of 2,048 turns" in first.evidence
-    nonlinear = on_an_h200(CLEAN["recurrent"][0], *CLEAN["recurrent"][1])
-    assert not {"linear-recurrence", "turn-by-turn", "short-kernels"} & named(nonlinear).keys()
-
-
 def test_a_checkpoint_is_in_vain_only_where_memory_would_hold_its_values() -> None:
     args = [spec(1024, 1024)] * 4, spec(1024, 1024)
     found = named(on_an_h200(forgotten, *args))["checkpoint"]
     assert found.kind == AGAIN
     assert found.seconds > 0
-    assert H200.chip is not None
     memory = H200.chip.memory["hbm"]
     full = replace(memory, capacity=replace(memory.capacity, value=2**25))
     chip = replace(H200.chip, memory={**H200.chip.memory, "hbm": full})
@@ -456,7 +365,6 @@ def test_what_is_known_is_told_as_an_interval_within_the_call(name: str) -> None
     fn, args, *_ = NAMED[name]
     case = timed(compiled(fn, *args), 1.5)
     first = next(finding for finding in findings(case) if finding.known)
-    assert first.saves is not None
     low, high = first.saves
     assert 0 <= low <= first.seconds / 1.5
     assert first.seconds <= high <= case.wall - case.floor
@@ -529,36 +437,6 @@ def test_another_algorithm_has_no_gain() -> None:
         assert not findings(compiled(fn, *args))[0].known
 
 
-def test_the_remedy_fits_the_program() -> None:
-    """Nothing is donated twice, and one jit isn't put into one jit."""
-    append, args = planted.kept_cache()
-    assert not named(compiled(append, *args, donate_argnums=0))
-    chain = compiled(lambda x: jnp.tanh(jnp.cumsum(x, axis=0)) * 2, spec(512, 512))
-    assert not any("one jit" in finding.advice for finding in findings(chain))
-
-
-def test_one_number_of_numpy_s_widens_a_whole_step() -> None:
-    """Its gradient too: one finding, on the line of the number, as the first cause on an H200."""
-
-    def loss(w: Any, x: Any) -> Any:
-        x = x * np.sqrt(np.float32(1024))  # the line
-        for up, down in w:
-            x = x + jax.nn.gelu(x @ up) @ down
-        return (x.astype(jnp.float32) ** 2).mean()
-
-    w = [(narrow(1024, 4096), narrow(4096, 1024))] * 2
-    lowered = jax.jit(jax.grad(loss)).lower(w, narrow(4096, 1024))
-    text = str(lowered.compiler_ir("hlo").as_hlo_module().to_string())
-    case = modelled_case(Program(text, "gpu", written=text), H200)
-    wide = [finding for finding in findings(case) if finding.kind == WIDE]
-    assert len(wide) == 1
-    assert wide[0] == findings(case)[0]
-    assert wide[0].seconds > 0.3 * case.wall
-    line = int(wide[0].source.rpartition(":")[2])
-    assert "# the line" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
-    assert "Python number" in wide[0].advice
-
-
 @pytest.mark.skipif(can_compile("v5e") is not None, reason="no compiler for TPUs here")
 def test_devices_that_lost_the_batch_do_the_same() -> None:
     mesh = AbstractMesh((4,), ("data",))
@@ -571,28 +449,12 @@ def test_devices_that_lost_the_batch_do_the_same() -> None:
         return jnp.tanh(h @ w) @ w
 
     report = roofline.analyze(f, at(64, 256, 512, axes=("data",)), at(512, 512), chip="v5e")
-    assert report.findings is not None
     first = next(found for found in report.findings if found.cause == "on-each-device")
     assert first is report.findings[0]
     assert "each of 4 devices computes the same" in first.evidence
     line = int(first.source.rpartition(":")[2])
     assert "# lost" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
     assert "with_sharding_constraint" in first.advice
-
-
-def test_the_headline_says_what_is_in_vain_and_not_that_narrower_types_help() -> None:
-    fn, args, *_ = NAMED["one-hot rows"]
-    case = compiled(fn, *args)
-    said = " ".join(first_change(findings(case), case.wall, 0.0))
-    assert "Each of the 512 rows is multiplied by 4,096, of which one isn't zero." in said
-    assert "table[indices]" in said
-    assert re.search(r"Without it .*s are left of", said)
-    assert "narrower" not in said
-    needs = first_change(findings(case), case.wall, 0.9 * case.wall)
-    assert f"Without it {rh.si(0.9 * case.wall, 's')} are left" in " ".join(needs)
-    assert "Without it" not in " ".join(first_change(findings(case), case.wall, case.wall))
-    clean, shapes, _ = CLEAN["matmuls"]
-    assert not first_change(findings(compiled(clean, *shapes)), 1.0, 0.0)
 
 
 # --- what needs a clock, or another device --------------------------------------------------------
@@ -690,18 +552,6 @@ def test_every_bar_above_a_twentieth_has_a_finding() -> None:
     assert len(shown) == 1 + len(found)  # the compiled program is no loss
 
 
-def test_near_its_roof_is_only_said_of_what_ran() -> None:
-    case = compiled(jnp.matmul, spec(512, 512), spec(512, 512))
-    assert "near" not in findings(case)[0].title
-    assert findings(case)[0].cause == "least-compute-bound"
-    assert "near" in findings(timed(case))[0].title
-
-
-def test_what_no_matmul_reads_is_no_layout_of_one() -> None:
-    turned = compiled(lambda x: jnp.cumsum(x, axis=0), spec(2048, 2048))
-    assert "reordered" in named(turned)
-
-
 # --- clean programs -------------------------------------------------------------------------------
 
 
@@ -711,10 +561,6 @@ def test_nothing_is_named_in_a_clean_program(name: str) -> None:
     case = compiled(fn, *args, **how)
     found = [f for f in named(case).values() if f.seconds > 0.1 * case.wall]
     assert not found, findings(case)
-
-
-def test_there_are_many_clean_programs() -> None:
-    assert len(CLEAN) > 40
 
 
 @pytest.mark.skipif(can_compile("v6e") is not None, reason="no compiler for TPUs here")
