@@ -26,14 +26,6 @@ def test_of_five_operations_two_wait_for_memory_everywhere_and_one_nowhere() -> 
         assert {key for key, roof in roofs.items() if roof.bound(job) == "compute"} == compute
 
 
-def test_the_slow_matmul_is_normal_at_the_clock_that_it_ran_at() -> None:
-    job, record = rh.work.matmul(384, 8192, 8192), rh.measured.device_records()["h200"]
-    own = record.sample("matmul 384×8192×8192 bf16, clock counted")
-    steps = [rh.judge(job, "h200", own.seconds, c).step for c in (None, own.state["clock"])]
-    assert steps == [6, 7]
-    assert rh.chip("h200").roofline().bound(job) == "compute"
-
-
 def test_fp8_moves_a_matmul_with_the_ridge_on_v7x_and_across_it_on_v6e() -> None:
     bounds = {
         chip: [

@@ -42,20 +42,6 @@ def test_large_matmuls_reach_a_share_of_the_roof_that_small_ones_cannot() -> Non
         assert low < b200["share"].median() < high
 
 
-def test_the_upper_hump_of_nvfp4_is_of_few_rows_that_wait_for_their_weights() -> None:
-    """Between 30 and 300 µs hardly any is in between, and most of those above are memory-bound."""
-    b200 = under_the_roof("nvfp4").query("chip == 'b200'")
-    for low, high in ((30e-6, 100e-6), (100e-6, 300e-6)):
-        rows = b200[b200.least.between(low, high)]
-        few, many = rows[rows.share > 0.58], rows[rows.share < 0.54]
-        assert 0.05 < len(few) / len(rows) < 0.25
-        assert few["m"].median() < 64 < 1000 < many["m"].median()
-        memory = few.bytes / rh.chip("b200").roofline("nvfp4").bandwidth
-        assert (memory == few.least).mean() > 0.5
-    valley, hump = (rows.share.between(*one).sum() for one in ((0.57, 0.62), (0.62, 0.67)))
-    assert hump > 1.5 * valley
-
-
 def test_what_ten_measured_rows_are_said_to_gain() -> None:
     odd, even = (shape("h100", m, 10240, 8192) for m in (1025, 1024))
     assert odd > even + shape("h100", 1, 10240, 8192) > 1.2 * even
@@ -101,10 +87,3 @@ def test_a_large_cache_turns_the_order_of_sizes_round() -> None:
         rows[rows.least.between(*edges)]["share"].median() for edges in ((1e-5, 3e-5), (3e-4, 1))
     ]
     assert shares[0] > 1 > 0.7 > shares[1]
-
-
-def test_the_start_of_a_bf16_matmul_by_chip() -> None:
-    starts = {law.chip: law.start for law in rh.measured.laws_of("matmul") if law.dtype == "bf16"}
-    assert 4e-6 < starts["a100-80gb"] < 5e-6
-    for chip in ("l40s", "h100", "h200", "b200", "b300", "gb200", "rtx-pro-6000"):
-        assert 1.9e-6 < starts[chip] < 3e-6

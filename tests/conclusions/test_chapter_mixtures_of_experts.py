@@ -1,47 +1,13 @@
 """Conclusions of the chapter mixtures-of-experts: each test would refute one."""
 
-from functools import cache
 from typing import Any
 
 import pytest
-from conclusions import kept, path
+from conclusions import kept
 
 import roofline
 import roofline_helpers as rh
 from roofline import network, training
-from tools.notebooks import run as notebooks
-
-
-@cache
-def chapter_of_experts() -> dict[str, Any]:
-    """Functions and constants of the chapter's own cells, which these tests call again."""
-    names: dict[str, Any] = {}
-    wanted = ("imports", "models", "kernels", "compile", "busiest", "loads-drawn", "loads")
-    for cell in notebooks.load(path("mixtures-of-experts")).cells:
-        if cell.id.removeprefix("me-") in wanted:
-            exec(cell.source, names)
-    return names
-
-
-def test_sixteen_tokens_wake_two_thirds_of_qwens_experts_and_read_far_more_than_one() -> None:
-    draw = chapter_of_experts()["np"].random.default_rng(1)
-    woken = [
-        len({*draw.random((16, 128)).argsort(1)[:, :8].ravel().tolist()}) / 128 for _ in range(400)
-    ]
-    model = rh.models.model("qwen3-235b")
-    assert model.experts is not None
-    assert sum(woken) / len(woken) == pytest.approx(model.experts.chosen_by(16), abs=0.01)
-    stored = model.expert_layers * model.experts.count * model.experts.expert(model.d_model)
-    rest = model.active_matrices - stored * model.experts.active / model.experts.count
-    rest += model.vocabulary * model.d_model  # the head
-    tokens = (1, 4, 16, 64, 256, 1024)
-    read = {t: rest + stored * model.experts.chosen_by(t) for t in tokens}
-    assert read[1] == pytest.approx(model.matrix_flops() / 2)
-    # four tokens of each sequence in one step, 60% of the three guesses accepted: tokens ÷ bytes
-    gain = {t: 2.176 / (read[4 * t] / read[t]) for t in (1, 4, 16, 64)}
-    assert max(gain[1], gain[4]) < 1 < 1.4 < gain[16] < 2.1 < gain[64]
-    assert read[64] > 10 * read[1]
-    assert read[1024] < 1.03 * read[64]
 
 
 def test_a_served_mixture_is_predicted_between_two_engines() -> None:

@@ -15,7 +15,6 @@ def steps() -> dict[str, ladder.Step]:
 
 def clock(name: str) -> float:
     why = steps()[name].why
-    assert why is not None
     return 1e3 * why.wall
 
 
@@ -41,7 +40,6 @@ def test_the_ladder_s_chunked_loss_saved_no_memory_and_a_mapped_one_would() -> N
     held = {}
     for name in ("whole", "fp32", "bf16", "map"):
         stats = kept()[f"whole-loss-{name}", "v5e"].memory
-        assert stats is not None
         held[name] = stats.total / 1e9
     assert held["map"] < held["bf16"] < held["fp32"] < held["whole"]
     assert held["map"] < held["whole"] / 2
@@ -53,7 +51,6 @@ def test_the_ladder_s_chunked_loss_saved_no_memory_and_a_mapped_one_would() -> N
 
 def test_a_late_device_shows_as_waiting_on_all_others() -> None:
     why = steps()["straggler"].why
-    assert why is not None
     late, *others = why.devices
     assert late.waiting < 0.001
     assert min(device.waiting for device in others) > 0.02
@@ -65,7 +62,6 @@ def test_matmuls_beside_an_exchange_run_slower() -> None:
     rates, launches = [], []
     for name in ("cuDNN", "unrolled", "gathered"):
         why = steps()[name].why
-        assert why is not None
         rows = [row for row in why.kernels if "cuBLAS" in row.title]
         rates.append(sum(row.matrix_flops for row in rows) / sum(row.seconds for row in rows))
         launches.append(sum(row.launches for row in why.kernels))

@@ -25,8 +25,6 @@ def gone(steps: tuple[Step, ...]) -> dict[str, float]:
     """Return the share of the lost time by kind of what was taken away."""
     lost = dict.fromkeys(KINDS, 0.0)
     for one, other in pairwise(steps):
-        assert one.why is not None
-        assert other.why is not None
         lost[kinds()[other.rung]] += one.why.wall - other.why.wall
     return {kind: seconds / sum(lost.values()) for kind, seconds in lost.items()}
 
@@ -49,8 +47,6 @@ def test_the_first_finding_before_a_large_change_is_of_its_kind() -> None:
                 **{"tokens": 2048} if name == "training" else {"batch": 16}
             )
         ):
-            assert one.why is not None
-            assert other.why is not None
             if one.why.wall - other.why.wall > 0.2 * one.why.wall:
                 assert one.why.findings[0].kind == kinds()[other.rung]
 
@@ -60,8 +56,6 @@ def test_what_is_named_at_first_is_half_in_decode_and_four_fifths_in_training() 
         sizes = {"batch": 16} if name == "decode-rungs" else {"batch": 4}
         steps = ladder.committed()[name].select(**sizes)
         first, end = steps[0].why, steps[last].why
-        assert first is not None
-        assert end is not None
         named = sum(finding.seconds for finding in first.findings if finding.kind)
         assert low < named / (first.wall - end.wall) < high
 
@@ -70,7 +64,6 @@ def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
     """The peak at the SMs' counted clock is the roof of chapter 12's training step."""
     step = next(s for s in ladder.committed()["training"].steps if s.rung == "cuDNN")
     healthy, chip = step.why, rh.chip("h200")
-    assert healthy is not None
     assert chip.clock
     allowed = step.setting["clock"] / chip.clock.value
     products = [r for r in healthy.kernels if r.matrix_flops and "attention" not in r.title]
@@ -99,7 +92,6 @@ def test_most_of_what_is_found_in_the_unrolled_decode_step_has_no_line() -> None
     """Copies into another layout, which the compiler added."""
     steps = ladder.committed()["decode-rungs"].select(batch=16)
     [why] = [step.why for step in steps if step.rung == "unrolled"]
-    assert why is not None
     bare = [found for found in why.findings if found.cause != "host" and not found.source]
     assert {found.cause for found in bare} == {"layout-copy"}
     assert 1e3 * sum(found.seconds for found in bare) == pytest.approx(4.43, abs=0.01)

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from conclusions import prose
 
 import roofline_helpers as rh
@@ -30,24 +29,6 @@ def test_power_cuts_off_the_corner_of_the_roofline() -> None:
         counted = [s for s in RECORDS["h200"].samples if s.source == source]
         clocks = {s.name: (s.state or {})["clock"] for s in counted if name.fullmatch(s.name)}
         assert min(clocks, key=clocks.__getitem__).startswith("matmul 192×")
-
-
-def test_power_alone_does_not_set_the_clock() -> None:
-    """Zeros stay below the highest clock far below 700 W, where a copy keeps it at 644 W."""
-    timed = rh.measured.device_records("timed")["h200"]
-    filled = {s.name: s for s in timed.group("operands")}
-    of = {
-        (numbers, when): filled[f"matmul 8192×8192×8192 bf16, {numbers}, {when}"]
-        for numbers in ("zeros", "normal")
-        for when in ("tenth to 50th", "after a second")
-    }
-    held = of["zeros", "after a second"].state or {}
-    assert (held["clock"], held["power"]) == pytest.approx((1.74e9, 418), rel=0.01)
-    copy = RECORDS["h200"].sample("copy 4 GiB fp32, clock counted").state or {}
-    assert (copy["clock"], copy["power"]) == pytest.approx((1.98e9, 644), rel=0.01)
-    first = [of[numbers, "tenth to 50th"] for numbers in ("zeros", "normal")]
-    assert [(s.state or {})["clock"] for s in first] == [1.98e9, 1.98e9]
-    assert first[0].rate / first[1].rate == pytest.approx(1.14, abs=0.02)
 
 
 def test_steps_lie_above_the_long_run() -> None:
