@@ -120,8 +120,6 @@ def framed(show: Show, *elements: pages.element.Element) -> Frame:
     frame += f'srcdoc="{source}"></iframe>'
     page = show(body=frame)
     element = page.wait_for_selector("iframe")
-    assert element is not None
     content = element.content_frame()
-    assert content is not None
     content.wait_for_load_state()
     return content

@@ -94,15 +94,6 @@ def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
         assert min(heights) >= 44
 
 
-def test_focus_is_visible(show: Show) -> None:
-    page = show(choice())
-    page.keyboard.press("Tab")
-    widths = page.evaluate(
-        "getComputedStyle(document.querySelector('[data-kind]').shadowRoot.activeElement).outlineWidth"
-    )
-    assert widths == "3px"
-
-
 def test_without_javascript_the_answer_is_folded(show: Show) -> None:
     page = show(choice(then=TABLE), sheet(), questions.ledger(), java_script_enabled=False)
     expect(page.get_by_text("Which decides?")).to_be_visible()
@@ -112,20 +103,6 @@ def test_without_javascript_the_answer_is_folded(show: Show) -> None:
     expect(reason).to_be_hidden()
     page.get_by_text("Show the answer").first.click()
     expect(reason).to_be_visible()
-
-
-def test_on_paper_the_answer_is_open(show: Show) -> None:
-    page = show(choice())
-    expect(page.get_by_text("It is large beside the batch.")).to_be_hidden()
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    expect(page.get_by_text("It is large beside the batch.")).to_be_visible()
-
-
-def test_what_stands_there_without_javascript_has_no_barrier(show: Show) -> None:
-    bare = "".join(one.markup() for one in (choice(then=TABLE), sheet(), questions.ledger()))
-    page = show(body=bare.replace("<details>", "<details open>"))
-    assert page.get_by_role("table").is_visible()
-    assert violations(page) == []
 
 
 def test_the_site_s_rules_allow_it(visit: Visit, serve: Serve, tmp_path: Path) -> None:

@@ -107,30 +107,6 @@ def test_bad_numbers_get_a_word_and_are_not_kept(show: Show) -> None:
     assert stored(page) == {}
 
 
-def test_a_sheet_by_keyboard(show: Show) -> None:
-    page = show(sheet())
-    host = piece(page, "sheet")
-    answer = host.get_by_text("341 FLOP/byte: N/3")
-    expect(answer).to_be_hidden()
-    page.keyboard.press("Tab")
-    page.keyboard.type("1024")
-    page.keyboard.press("Enter")
-    assert status(page) == "Wrong: That is N. Hint: Count three matrices."
-    expect(answer).to_be_hidden()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")  # Show the answer
-    expect(answer).to_be_visible()
-    page.keyboard.press("Enter")
-    expect(answer).to_be_hidden()
-    page.keyboard.press("Shift+Tab")
-    page.keyboard.press("Shift+Tab")
-    page.keyboard.press("Control+A")
-    page.keyboard.type("341")
-    page.keyboard.press("Enter")
-    assert status(page) == "Right: 341 FLOP/byte."
-
-
 # --- what is kept --------------------------------------------------------------------------------
 
 

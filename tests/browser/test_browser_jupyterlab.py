@@ -26,10 +26,6 @@ from tools.notebooks import run as notebooks
 ACTIVE = re.compile(r"\bjp-mod-active\b")
 TOKEN = "a-token-of-the-tests"
 SECONDS = 120
-CONNECTED = """async () => {
-  const sessions = await (await fetch("/api/sessions")).json();
-  return sessions.some(({kernel}) => kernel.connections && kernel.execution_state === "idle");
-}"""
 ASKS = """import roofline_helpers as rh
 q = rh.pages.questions
 options = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "Larger."}
@@ -117,31 +113,6 @@ def opened(visit: Visit, lab: str) -> Opened:
         return page
 
     return open_page
-
-
-def run_all(page: Page) -> None:
-    """Run all cells of a notebook whose questions are plain, and wait until they are not."""
-    expect(page.locator("[data-kind]")).to_have_count(3, timeout=1000 * SECONDS)
-    assert page.locator("[data-look]").count() == 0
-    page.get_by_text("Show the answer", exact=True).first.click()
-    expect(page.get_by_text("Not “4096”: It is large.", exact=True)).to_be_visible()
-    # Cells that are run before the page is connected to its kernel are lost
-    page.wait_for_function(CONNECTED, timeout=1000 * SECONDS)
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    expect(page.locator("[data-kind][data-look]")).to_have_count(3, timeout=1000 * SECONDS)
-    expect(page.get_by_text("Not “4096”: It is large.", exact=True)).to_be_hidden()
-
-
-@pytest.mark.weekly
-def test_notebook_7_shows_it_too(opened: Opened) -> None:
-    page = opened("notebooks/committed.ipynb")
-    run_all(page)
-    page.get_by_label("4096").focus()
-    page.keyboard.press("Space")
-    page.keyboard.press("ArrowDown")
-    expect(page.get_by_label("16384")).to_be_checked()
-    expect(page.locator("table.dataframe")).to_be_visible()
 
 
 def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Opened) -> None:

@@ -4,18 +4,17 @@ import random
 from typing import Any
 
 import pytest
-from browser import overflow, violations
-from labs import Shown, card, cards, fill, rate, said, unlock
+from browser import violations
+from labs import Shown, card, cards, fill, rate, said
 from playwright.sync_api import expect
 
 import roofline_helpers as rh
 from roofline import labs, serving
 from roofline.labs.briefs import BRIEFS, COUNTED, judge
-from roofline.labs.labs import EDGE, ROWS, SIDES, TIMED, goal_cost, timed
+from roofline.labs.labs import ROWS, SIDES, TIMED, goal_cost, timed
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import significant
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.pages.instruments import first_compute_bound
 
 
 def wall_settings() -> list[dict[str, Any]]:
@@ -150,41 +149,6 @@ def test_the_goal_of_the_wall_is_scored_as_python_does(shown: Shown) -> None:
     assert violations(host.page) == []
 
 
-def test_at_the_edge_the_story_and_its_numbers_change(shown: Shown) -> None:
-    host = shown("design", width=390, theme="dark")
-    host.get_by_label("Where it runs").select_option("edge")
-    expect(host).to_contain_text("Jetson Orin NX")
-    expect(host).not_to_contain_text("You serve Llama 3 8B from one H100")
-    unlock(host)
-    today = serving.step(LLAMA_3_8B, "orin-nx", **EDGE)
-    assert card(host, "tokens per second") == significant(today.tokens_per_second)
-    assert card(host, "memory left") == rh.si(today.memory.room, "B")
-    more = today.largest_batch() - 1
-    expect(host.locator(".facts")).to_contain_text(f"room for {more} more sequences")
-    batch = host.get_by_label("Batch", exact=True)
-    batch.fill(str(1 + more))
-    expect(host.locator(".stop")).to_have_count(0)
-    host.get_by_role("slider", name="Batch").press("ArrowRight")
-    assert batch.input_value() == str(2 + more)
-    missing = rh.si(-today.but(batch=2 + more).memory.room, "B")
-    assert card(host, "memory missing") == missing
-    expect(host.locator(".result")).to_contain_text(f"{missing} too much; Batch {1 + more} would")
-    assert violations(host.page) == []
-    assert overflow(host.page) <= 0
-    host.get_by_role("button", name="Back to today's device").click()
-    assert card(host, "tokens per second") == significant(today.tokens_per_second)
-
-
-def test_the_chip_goes_from_lab_to_lab(shown: Shown) -> None:
-    host = shown("memory-wall")
-    host.get_by_label("Chip").select_option("h200")
-    page = host.page
-    page.goto(page.url.replace("memory-wall", "design").split("#")[0])
-    other = page.locator("[data-kind=design]")
-    unlock(other)
-    expect(other.get_by_label("Chip", exact=True)).to_have_value("h200")
-
-
 def test_the_chain_counts_as_python_does(shown: Shown) -> None:
     host = shown("chain")
     apart = rh.work.fusion_chain(65536, 4096, "bf16")
@@ -198,19 +162,3 @@ def test_the_chain_counts_as_python_does(shown: Shown) -> None:
     host.get_by_label("GELU + dropout").select_option("no")
     two = rh.total(rh.fuse(*apart[:2]), rh.fuse(*apart[2:]))
     assert card(host, "bytes") == rh.si(two.bytes, "B")
-
-
-def test_the_ridges_are_those_of_python(shown: Shown) -> None:
-    host = shown("ridges")
-    host.get_by_label("Data type").select_option("fp8")
-    host.get_by_label("Matmul of size N").fill("900")
-    text = host.locator("table").inner_text()
-    assert "no fp8" not in text
-    host.get_by_label("Chip 2").select_option("a100-80gb")
-    assert "no fp8" in host.locator("table").inner_text()
-    roof = rh.chip("v7x").roofline("fp8")
-    job = rh.work.matmul(900, 900, 900, "fp8")
-    row = host.locator("tbody tr").filter(has_text="TPU v7x").inner_text()
-    assert f"TPU v7x, ridge {significant(roof.ridge)}" in host.locator("svg").all_text_contents()[0]
-    assert f"{first_compute_bound(roof, 'fp8'):,}" in row
-    assert roof.bound(job) in row

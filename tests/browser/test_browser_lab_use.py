@@ -1,10 +1,8 @@
 """Instruments and labs in use, in a real browser: locks, keyboard, fields, address, ledger."""
 
-from html import escape
-
 import pytest
 from browser import Visit
-from labs import FOCUSED, LABS, Shown, card, html, said, unlock
+from labs import FOCUSED, LABS, Shown, card, said
 from playwright.sync_api import expect
 
 # --- what is offered, and what is said -----------------------------------------------------------
@@ -20,26 +18,6 @@ def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
     expect(host.locator(".stop")).to_have_count(0)
     assert card(host, "tokens per second") != "–"
     expect(host.get_by_role("slider", name="Batch")).to_be_focused()  # not lost with the button
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_score_and_limit_stay_in_view_while_dragging(shown: Shown, width: int) -> None:
-    host = shown("design", {"brief": "chat", "chip": "h100"}, width=width)
-    page, line = host.page, host.locator(".result")
-    slider = host.get_by_role("slider", name="Batch")
-    box = slider.bounding_box()
-    assert box
-    page.evaluate("y => scrollBy(0, y)", box["y"] - page.viewport_size["height"] + 160)
-    box = slider.bounding_box()
-    assert box
-    page.mouse.move(box["x"] + box["width"] / 3, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    for part, words in ((0.4, "limit: memory bandwidth"), (0.9, "missed: memory, by")):
-        page.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] / 2, steps=3)
-        expect(line).to_contain_text(words)
-        expect(line).to_be_in_viewport(ratio=1)
-    page.mouse.up()
-    expect(line).to_contain_text("would fit")
 
 
 # --- locks, keyboard, fields ---------------------------------------------------------------------
@@ -106,18 +84,3 @@ def test_the_setting_stands_in_the_address(shown: Shown) -> None:
     assert "n=4096" in address
     host.page.reload()
     expect(host.locator("svg title")).to_contain_text("100 × 4,096 × 512")
-
-
-def test_a_lab_works_in_a_sandbox_as_colab_has_it(visit: Visit) -> None:
-    page = visit("", allowed=("sandboxed", "localStorage"))
-    page.set_content(
-        '<iframe title="output" sandbox="allow-scripts" width="900" height="800" '
-        f'srcdoc="{escape(html("design"))}"></iframe>'
-    )
-    host = page.frame_locator("iframe").locator("[data-kind=design]")
-    expect(host.locator("svg")).to_have_count(0)
-    unlock(host)
-    expect(host.locator("svg").first).to_be_visible()
-    before = said(host)
-    host.get_by_label("Batch", exact=True).fill("5")  # doublings
-    assert said(host) != before

@@ -1,12 +1,10 @@
 """The riddle of the decode step in a real browser: played by keyboard, sound."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Serve, Visit, overflow, violations
 from labs import PAGE
-from PIL import Image
 from playwright.sync_api import Locator, expect
 
 from roofline.labs import riddle
@@ -79,20 +77,6 @@ def test_moves_that_cannot_be_combined_say_why_and_are_taken_back(home: str, vis
     expect(host).to_contain_text("3 moves")
 
 
-def test_the_picture_to_share_has_each_move(home: str, visit: Visit, tmp_path: Path) -> None:
-    page = visit(f"{home}index.html")
-    host = page.locator("[data-kind=riddle]")
-    play(host, "hduk")
-    play(host, "os")
-    with page.expect_download() as saved:
-        host.get_by_role("button", name="Save a picture").click()
-    saved.value.save_as(tmp_path / "picture.png")
-    with Image.open(tmp_path / "picture.png") as picture:
-        assert picture.size == (1200, 630)
-        colours = {colour for _, colour in picture.convert("RGB").getcolors(2**20)}
-    assert {(0, 87, 138), (194, 65, 12)} <= colours  # the best order, and mine
-
-
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
 def test_it_is_sound(width: int, theme: Any, home: str, visit: Visit) -> None:
     page = visit(f"{home}index.html", width=width, theme=theme)
@@ -102,9 +86,3 @@ def test_it_is_sound(width: int, theme: Any, home: str, visit: Visit) -> None:
     expect(host.locator(".score")).to_be_visible()
     assert overflow(page) <= 0
     assert violations(page) == []
-
-
-def test_without_a_script_there_is_a_table_of_all_orders(home: str, visit: Visit) -> None:
-    page = visit(f"{home}index.html", java_script_enabled=False)
-    assert page.locator("main table tbody tr").count() == 44
-    expect(page.locator("main")).to_contain_text("unrolled, joined, cuDNN, donated")

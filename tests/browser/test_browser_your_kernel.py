@@ -93,9 +93,3 @@ def test_it_is_sound(width: int, theme: Any, home: str, visit: Visit) -> None:
     assert bars.count() > 8
     assert overflow(page) <= 0
     assert violations(page) == []
-
-
-def test_without_a_script_there_is_a_table(home: str, visit: Visit) -> None:
-    page = visit(f"{home}index.html", java_script_enabled=False)
-    expect(page.locator("main")).to_contain_text("64 × 8192 × 8192 matmul on an H100")
-    assert page.locator("main table tbody tr").count() == 5

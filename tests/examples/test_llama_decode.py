@@ -1,4 +1,4 @@
-"""The rungs of examples/llama_decode compute the same step; its kernels are lowered and right."""
+"""The rungs of examples/llama_decode compute the same step."""
 
 from dataclasses import replace
 
@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: no step can run")
-jnp = jax.numpy
 
 from kernel_suite import compiled_quickly  # noqa: E402
 
 from examples.llama_decode import model, steps  # noqa: E402
-from examples.llama_decode.plan import Cut, Ring  # noqa: E402
 
 SHAPE = model.Llama(2, width=128, hidden=192, heads=4, groups=2, head=32, vocabulary=64)
 TOKENS = 256
@@ -54,91 +52,3 @@ def test_rungs_in_plain_jax_compute_the_same_step(monkeypatch: pytest.MonkeyPatc
         assert distance(own[:, :, :, 130], cache[:, :, :, 130]) < 0.02, rung.name
     other, _ = ran(PLAIN[0], 131)
     assert distance(other, wanted) > 0.02  # the position matters: the bounds above can fail
-
-
-gpu = pytest.importorskip("jax.experimental.pallas.mosaic_gpu", exc_type=ImportError)
-
-
-NEEDS_JAX = pytest.mark.skipif(
-    not hasattr(gpu, "InterpretGPUParams"), reason="the kernels need JAX 0.11"
-)
-
-
-@NEEDS_JAX
-@pytest.mark.parametrize("batch", [1, 16])
-def test_kernels_are_lowered_for_a_gpu(batch: int) -> None:
-    rung = steps.RUNGS[-1]
-    shape = model.Llama(layers=1)
-    specs = jax.eval_shape(lambda: rung.arguments(shape, batch, 2048))
-    checks = [jax.export.DisabledSafetyCheck.custom_call("mosaic_gpu_v2")]
-    made = jax.export.export(rung.jitted(shape), platforms=["cuda"], disabled_checks=checks)(*specs)
-    kernels = 8 if batch == 1 else 7  # with one sequence the splits are merged
-    assert made.mlir_module().count("custom_call @mosaic_gpu_v2") == kernels
-
-
-def interpreted() -> dict[str, object]:
-    return {"interpret": gpu.InterpretGPUParams(), "chain": False}
-
-
-def normal(key: int, *size: int, dtype: object = jnp.float32) -> jax.Array:
-    return jax.random.normal(jax.random.key(key), size, dtype)
-
-
-@NEEDS_JAX
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_the_product_with_a_norm_is_right(dtype: object) -> None:
-    how = interpreted()
-    from examples.llama_decode import hopper
-
-    parts = normal(0, 2, 8, 512, dtype=dtype)
-    residual = normal(1, 8, 512)
-    gain = normal(2, 512)
-    new, y, squares = hopper.add(parts, residual, gain, **how)
-    np.testing.assert_allclose(
-        new, residual + parts.astype(jnp.float32).sum(0), rtol=1e-5, atol=1e-5
-    )
-    np.testing.assert_allclose(squares[:, :8], hopper.first_squares(new)[:, :8], rtol=1e-5)
-    w = normal(3, 256, 512, dtype=jnp.bfloat16) / 512**0.5
-    cut = Cut(128, ring=Ring(4, ahead=3))
-    got = hopper.linear(y, hopper.pack(w, cut), cut, squares, swiglu=True, **how)
-    wanted = model.rms_norm(new, gain, 1e-5) @ w.T.astype(jnp.float32)
-    gate, up = jnp.split(wanted.reshape(8, 2, 128), 2, axis=2)  # a tile: 64 of gate, 64 of up
-    assert distance(got, (jax.nn.silu(gate) * up).reshape(8, -1)) < 0.01
-    narrow = dtype == jnp.bfloat16
-    parts = hopper.linear(y, hopper.pack(w, cut), replace(cut, splits=2), narrow=narrow, **how)
-    assert parts.dtype == dtype
-    plain = y.astype(jnp.float32) @ w.T.astype(jnp.float32)
-    assert distance(parts.astype(jnp.float32).sum(0), plain) < 0.01
-
-
-@NEEDS_JAX
-@pytest.mark.parametrize(
-    ("position", "splits", "dtype"),
-    [
-        (0, 1, jnp.float32),
-        (200, 1, jnp.bfloat16),
-        (200, 2, jnp.float32),
-    ],
-)
-def test_attention_rotates_appends_and_attends(position: int, splits: int, dtype: object) -> None:
-    how = interpreted()
-    from examples.llama_decode import hopper_attention
-
-    shape = model.Llama(heads=8, groups=2)
-    plain = model.Plain(False, False, by_head=True)
-    parts = normal(0, 2, 8, 12 * 128, dtype=dtype)
-    at = jnp.array([position], jnp.int32)
-    keys, values = (normal(key, 1, 2, TOKENS, 128, dtype=jnp.bfloat16) for key in (1, 2))
-    turn = model.angles(shape, jnp.int32(position))
-    refs = jax.new_ref(keys), jax.new_ref(values)
-    layout = {"ring": Ring(2, ahead=1), "programs": 4, "splits": splits}
-    got = hopper_attention.attend(parts, turn, at, *refs, **layout, **how)
-    if splits > 1:
-        got = hopper_attention.merge(*got, 8, **how)[:1]
-    q, k, v = jnp.split(parts.astype(jnp.float32).sum(0)[:1].reshape(1, 12, 128), [8, 10], axis=1)
-    q, k, v = (x.astype(jnp.bfloat16) for x in (model.rotate(q, *turn), model.rotate(k, *turn), v))
-    keys = keys.at[:, :, position].set(k)
-    values = values.at[:, :, position].set(v)
-    assert jnp.array_equal(refs[0][...], keys)
-    assert jnp.array_equal(refs[1][...], values)
-    assert distance(got, model.attend(q, keys, values, jnp.int32(position), plain)) < 0.01

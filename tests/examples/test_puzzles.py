@@ -37,20 +37,3 @@ def test_every_solution_passes_where_what_the_notebook_has_only_moves_too_much(
     assert len(found) == 8
     assert [words for words in found.values() if not words.startswith("passes: ")] == []
     assert [words for words in first.values() if not words.startswith("passes: ")] == []
-
-
-def test_a_block_that_no_tpu_takes_is_refused_on_every_machine() -> None:
-    import jax
-    from jax.experimental import pallas as pl
-
-    from roofline.testing import judge
-
-    x, block = jax.numpy.ones((512, 128)), pl.BlockSpec((4, 128), lambda i: (i, 0))
-
-    def copied(x: Any) -> Any:
-        specs = {"grid": (128,), "in_specs": [block], "out_specs": block, "out_shape": x}
-        return pl.pallas_call(lambda x, y: y.__setitem__(..., x[...]), **specs)(x)
-
-    said = judge.judge(copied, x, expected=lambda x: x, hbm_bytes=6e5)
-    assert said.startswith("refused: no TPU runs it: ")
-    assert "divisible by 8" in said

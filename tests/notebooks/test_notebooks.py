@@ -1,30 +1,19 @@
 """The notebooks' contract, as far as reading the files shows it (nbval and pictures: elsewhere)."""
 
-import ast
 import functools
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from IPython.core.inputtransformer2 import TransformerManager
 
 from tools import books, repository
 from tools.notebooks import run as notebooks
 
 ALL = books.notebooks()
 IDS = [path.stem for path in ALL]
-python_of = TransformerManager().transform_cell
 WIDE = 72  # characters of a line
 
-# A cell may differ from machine to machine only where it times or probes something, or shows what
-# a cell that does so has left
-MACHINE = re.compile(
-    r"perf_counter|timeit|\bjax\.(devices|default_backend|local_devices|__version__)"
-    r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\broofline\.(measure\.|explain\()"
-)
-WAITS = "after-answer"  # with "Predict first", covered until the question above has an answer
-KNOWN_TAGS = {*notebooks.FOLDS, "hide-output", WAITS, notebooks.MACHINE}
 # Colab and JupyterLab show these raw
 RAW = re.compile(r":::|```\{|\{(cite|ref|numref|doc|term|eq|math|download)(:\w+)?\}`|\{\{")
 
@@ -44,27 +33,6 @@ def code_cells(path: Path) -> list[Any]:
 def prose(path: Path) -> str:
     cells = load(path).cells
     return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-
-
-def names(source: str, context: type) -> set[str]:
-    """The names that a cell reads (``ast.Load``) or sets (``ast.Store``, functions included)."""
-    names_used = set()
-    for node in ast.walk(ast.parse(python_of(source))):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, context):
-            names_used.add(node.id)
-        elif isinstance(node, ast.FunctionDef) and context is ast.Store:
-            names_used.add(node.name)
-    return names_used
-
-
-def machine_cells(path: Path) -> set[str]:
-    """The ids of the cells that time or probe, or use what such a cell has set."""
-    cells, left = set(), set()
-    for cell in code_cells(path):
-        if MACHINE.search(cell.source) or names(cell.source, ast.Load) & left:
-            cells.add(cell.id)
-            left |= names(cell.source, ast.Store)
-    return cells
 
 
 def has_picture(cell: Any) -> bool:
@@ -107,17 +75,6 @@ def test_pictures_have_alt_text_caption_and_name(path: Path) -> None:
             problems.append(f"{cell.id}: no caption: {figure.get('caption')!r}")
         if not re.fullmatch(r"fig-[a-z0-9-]+", figure.get("name", "")):
             problems.append(f"{cell.id}: no name fig-…: {figure.get('name')!r}")
-    assert not problems, "\n".join(problems)
-
-
-def test_tags_are_known_and_machine_cells_time_or_probe(path: Path) -> None:
-    problems = []
-    machine = machine_cells(path)
-    for cell in code_cells(path):
-        tags = set(cell.metadata.get("tags", []))
-        if notebooks.MACHINE in tags and cell.id not in machine:
-            problems.append(f"{cell.id}: {notebooks.MACHINE}, but it times and probes nothing")
-        problems += [f"{cell.id}: tag {tag!r}" for tag in sorted(tags - KNOWN_TAGS)]
     assert not problems, "\n".join(problems)
 
 

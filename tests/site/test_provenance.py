@@ -45,13 +45,6 @@ def test_each_file_of_data_has_its_origin_and_licence_beside_it(folder: str) -> 
     assert missing == [], "each needs a row of origin and licence in the README.md beside it"
 
 
-def test_a_new_file_without_an_origin_is_found(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("| `a.csv` | somebody | MIT |\n| `b.csv` | me | |\n")
-    for name in ("a.csv", "b.csv", "c.csv"):
-        (tmp_path / name).touch()
-    assert sorted(without_origin(tmp_path)) == [f"{tmp_path.name}/{name}.csv" for name in "bc"]
-
-
 def test_the_licences_name_every_folder() -> None:
     said = (ROOT / "LICENSE-text").read_text("utf-8")
     folders = {path.partition("/")[0] for path in git("ls-files") if "/" in path}

@@ -163,20 +163,6 @@ def test_outputs_carry_no_style_and_no_script_and_their_pictures_are_files(built
             assert (built / "book" / str(address)).is_file()
 
 
-def test_every_page_has_one_viewport(built: Path) -> None:
-    names = ["index", "book/one", "book/cells", "search", "genindex", "404"]
-    assert [page(built, name).count('"viewport"') for name in names] == [1] * len(names)
-
-
-def test_without_an_address_they_point_nowhere(built: Path) -> None:
-    paths = [path for path in built.rglob("*") if path.suffix in {".html", ".txt"}]
-    everything = "".join(path.read_text("utf-8") for path in paths)
-    assert not re.search(
-        r"github\.(?:com|io|dev)|colab|mybinder", everything.replace("github.com/stipub", "")
-    )
-    assert not (built / "sitemap.xml").exists()
-
-
 def test_an_emptied_or_wordless_page_is_noticed(book: Book, built: Path, tmp_path: Path) -> None:
     copy = tmp_path / "html"
     shutil.copytree(built, copy)
