@@ -102,11 +102,6 @@ def clustered(x: Any, centres: Any) -> Any:
     return sums / jnp.maximum(jax.ops.segment_sum(jnp.ones(len(x)), near, many), 1)[:, None]
 
 
-def mixed_adam(p: Any, m: Any, v: Any, g: Any) -> Any:
-    p, m, v = adam(p.astype(jnp.float32), m, v, g.astype(jnp.float32))
-    return p.astype(g.dtype), m, v
-
-
 def heated(u: Any) -> Any:
     def step(_: Any, u: Any) -> Any:
         near = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
@@ -141,10 +136,6 @@ def prefixes(a: Any, b: Any) -> Any:
 
 def logistic(w: Any, x: Any, y: Any) -> Any:
     return jax.grad(lambda w: jnp.mean(jnp.logaddexp(0.0, -y * (x @ w))))(w)
-
-
-def pooled(x: Any) -> Any:
-    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
 
 def residual_block(x: Any, first: Any, second: Any, gain: Any) -> Any:
@@ -236,28 +227,14 @@ CLEAN: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
         (WIDE(8, 4096, 2048), WIDE(2048, 2048), spec(8, 4096, dtype=jnp.bool_)),
         {},
     ),
-    "norm and matmul": (lambda x, w: normed(x, 1, 0) @ w, (spec(8192, 2048), spec(2048, 2048)), {}),
     "Pallas attention": (flash, (spec(4, 8, 4096, 128),) * 3, {}),
-    "softmax": (jax.nn.softmax, (WIDE(4096, 1024),), {}),
-    "MLP": (
-        lambda x, up, down: jax.nn.gelu(x @ up) @ down,
-        (spec(2048, 512), spec(512, 2048), spec(2048, 512)),
-        {},
-    ),
-    "convolution": (convolved, (WIDE(8, 32, 32, 64), WIDE(3, 3, 64, 64)), {}),
     "its gradient": (
         lambda x, w: jax.grad(lambda w: (convolved(x, w) ** 2).sum())(w),
         (WIDE(8, 32, 32, 64), WIDE(3, 3, 64, 64)),
         {},
     ),
-    "batched": (jnp.matmul, (WIDE(32, 256, 256), WIDE(32, 256, 256)), {}),
-    "sort": (jnp.sort, (WIDE(256, 4096),), {}),
-    "top-k": (lambda x: lax.top_k(x, 8), (WIDE(512, 4096),), {}),
     "rows of a table": (lambda t, i: t[i] * 2, (WIDE(32768, 512), INTS(4096)), {}),
-    "bags of rows": (lambda t, i: t[i].sum(1), (WIDE(32768, 256), INTS(512, 16)), {}),
-    "transform": (lambda x: jnp.abs(jnp.fft.fft(x)), (spec(256, 4096, dtype=jnp.complex64),), {}),
     "real transform": (lambda x: jnp.abs(jnp.fft.rfft(x)), (WIDE(256, 4096),), {}),
-    "loss": (loss, (spec(1024, 512), spec(512, 4096), INTS(1024)), {}),
     "gradient of a loss": (
         jax.grad(loss, argnums=(0, 1)),
         (spec(1024, 512), spec(512, 4096), INTS(1024)),
@@ -269,42 +246,17 @@ CLEAN: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
         (spec(16, 8, 4, 128), spec(16, 1024, 8, 128), spec(16, 1024, 8, 128)),
         {},
     ),
-    "factorisation": (jnp.linalg.cholesky, (WIDE(512, 512),), {}),
-    "distances": (
-        lambda x, c: (x**2).sum(1)[:, None] + (c**2).sum(1) - 2 * x @ c.T,
-        (WIDE(4096, 64), WIDE(1024, 64)),
-        {},
-    ),
     "clusters": (clustered, (WIDE(16384, 64), WIDE(64, 64)), {}),
-    "by example": (
-        jax.vmap(lambda x, a, b: jnp.tanh(x @ a) @ b, in_axes=(0, None, None)),
-        (WIDE(512, 64, 64), WIDE(64, 64), WIDE(64, 64)),
-        {},
-    ),
-    "mixed optimiser": (
-        mixed_adam,
-        (spec(2048, 2048), WIDE(2048, 2048), WIDE(2048, 2048), spec(2048, 2048)),
-        {"donate_argnums": (0, 1, 2)},
-    ),
     "Newton": (
         lambda x: lax.fori_loop(0, 10, lambda _, y: 0.5 * (y + x / y), x),
         (WIDE(1024, 1024),),
         {},
     ),
-    "pool": (pooled, (WIDE(16, 64, 64, 64),), {}),
     "group norm": (grouped_norm, (WIDE(8, 32, 32, 128),), {}),
-    "int8": (
-        lambda a, b: lax.dot(a, b, preferred_element_type=jnp.int32),
-        (spec(1024, 1024, dtype=jnp.int8),) * 2,
-        {},
-    ),
     "logistic regression": (logistic, (WIDE(512), WIDE(8192, 512), WIDE(8192)), {}),
     "heat": (heated, (WIDE(1024, 1024),), {"donate_argnums": 0}),
-    "Gram": (lambda x: x.T @ x, (WIDE(4096, 512),), {}),
     "prefixes": (prefixes, (WIDE(1024, 512), WIDE(1024, 512)), {}),
-    "gated": (gated, (spec(2048, 1024), GATED[0]), {}),
     "states": (stacked_states, (WIDE(32, 256, 512), WIDE(512, 512)), {}),
-    "moments": (lambda x: (x.mean(0), x.var(0)), (WIDE(8192, 512),), {}),
     "clipped": (clipped, ([WIDE(1024, 1024)] * 3,), {}),
     "histogram": (lambda i: jnp.zeros(64).at[i].add(1.0), (INTS(65536),), {}),
     "lengths": (until_length, (WIDE(32, 512, 256), INTS(32)), {}),
@@ -329,6 +281,5 @@ CLEAN: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     ),
     "power iteration": (power_iteration, (WIDE(2048, 2048), WIDE(2048)), {}),
     "mixed precision": (in_bf16, (spec(4096, 1024), WIDE(1024, 4096), WIDE(4096, 1024)), {}),
-    "Langevin": (lambda x, n: x - 0.01 * (x**3 - x) + 0.1 * n, (WIDE(2**20), WIDE(2**20)), {}),
 }
 """Programs that already do what is advised, as function, arguments and options of `jax.jit`."""

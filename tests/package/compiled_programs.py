@@ -131,36 +131,6 @@ def pallas(declared: bool) -> Any:
     return fused, (spec(1024, 1024, dtype="float32"),) * 2, {}
 
 
-def block_step() -> Any:
-    size, heads = 512, 8
-
-    def block(p: Any, x: Any) -> Any:
-        batch, length, _ = x.shape
-        h = layernorm(x, p["g1"], p["b1"])
-        qkv = (h @ p["wqkv"]).reshape(batch, length, 3, heads, size // heads)
-        q, k, v = qkv.transpose(2, 0, 3, 1, 4)
-        mixed = attention(q, k, v).transpose(0, 2, 1, 3).reshape(batch, length, size)
-        x = x + mixed @ p["wo"]
-        h = layernorm(x, p["g2"], p["b2"])
-        return x + jax.nn.gelu(h @ p["w1"]) @ p["w2"]
-
-    def step(p: Any, x: Any) -> Any:
-        gradients = jax.grad(lambda p: (block(p, x).astype(jnp.float32) ** 2).mean())(p)
-        return jax.tree.map(lambda w, g: (w - 0.01 * g).astype(w.dtype), p, gradients)
-
-    shapes = {
-        "g1": (size,),
-        "b1": (size,),
-        "g2": (size,),
-        "b2": (size,),
-        "wqkv": (size, 3 * size),
-        "wo": (size, size),
-        "w1": (size, 4 * size),
-        "w2": (4 * size, size),
-    }
-    return step, ({name: spec(*shape) for name, shape in shapes.items()}, spec(1, 512, size)), {}
-
-
 def mesh(*sizes: int) -> Any:
     """Return an abstract mesh of axes "data" and "model": it needs no devices."""
     return AbstractMesh(sizes, ("data", "model")[: len(sizes)])

@@ -14,7 +14,6 @@ import jax
 import pytest
 from compiled_programs import (
     attention,
-    block_step,
     cache,
     conv,
     elementwise,
@@ -148,22 +147,8 @@ _SCAN_WHY = (
 )
 
 
-def _block_hand(chip: str) -> Hand:
-    tokens, size = 512, 512
-    linear = 3 * 2 * tokens * 12 * size * size  # forward, and two products for each backward
-    product = 2 * tokens * tokens * size  # QKᵀ, or PV, which "online-softmax" hides but on v4
-    inside = chip != "v4"
-    return Hand(linear + (5 if inside else 6) * product, None, None, None, None, inside)
-
-
 SUITE: dict[str, Case] = {
-    "transformer-block-step": Case(block_step(), _block_hand),
     "matmul-square": Case(product(1024, 1024, 1024), _square(1024, BF16, BF16)),
-    "matmul-skinny": Case(
-        product(8, 8192, 2048),
-        lambda chip: Hand(2 * 8 * 8192 * 2048, 0, BF16 * (8 * 2048 + 2048 * 8192), BF16 * 8 * 8192),
-        "a decode step: the weights are nearly all the bytes",
-    ),
     "matmul-fp32": Case(product(1024, 1024, 1024, "float32"), _square(1024, F32, F32)),
     "matmul-fp8": Case(
         product(1024, 1024, 1024, "float8_e4m3fn", "bfloat16"), _square(1024, 1, BF16)

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from roofline import xla
@@ -62,27 +60,6 @@ def shard_map_on_a_concrete_mesh() -> xla.Report:
     return analyze(summed, SQUARE)
 
 
-def lowered() -> xla.Report:
-    return analyze(jax.jit(product).lower(SQUARE, SQUARE))
-
-
-def pallas_without_interpret() -> xla.Report:
-    def body(x: Any, out: Any) -> None:
-        out[...] = x[...] * 2
-
-    spec = pl.BlockSpec((128, N), lambda i: (i, 0))
-    x = jax.ShapeDtypeStruct((N, N), "float32")
-
-    def doubled(x: Any) -> Any:
-        if hasattr(pltpu, "get_tpu_info"):  # what the kernels that ship with JAX ask
-            assert pltpu.get_tpu_info().vmem_capacity_bytes > 0
-        assert "TPU" in jax.devices()[0].device_kind
-        assert jax.default_backend() == "tpu"
-        return pl.pallas_call(body, grid=(4,), in_specs=[spec], out_specs=spec, out_shape=x)(x)
-
-    return analyze(doubled, x)
-
-
 def pmap_over_more_devices_than_here() -> xla.Report:
     x = jax.ShapeDtypeStruct((8, N, N), "bfloat16")
     return analyze(jax.pmap(lambda a: jax.lax.psum(a @ a, "batch"), axis_name="batch"), x)
@@ -92,8 +69,6 @@ WAYS: tuple[Callable[[], xla.Report], ...] = (
     set_mesh,
     in_shardings,
     shard_map_on_a_concrete_mesh,
-    lowered,
-    pallas_without_interpret,
     pmap_over_more_devices_than_here,
 )
 

@@ -6,7 +6,6 @@ from roofline import xla
 from roofline.xla.hlo import read_shape
 
 FIXTURES = sorted((Path(__file__).resolve().parent / "data" / "hlo").glob("*.hlo"))
-BF16 = 2
 
 # a computation that many instructions apply
 ADD = """%add (a: f32[], b: f32[]) -> f32[] {
@@ -21,12 +20,6 @@ UPDATE = (
     "  %p = f32[1000,64]{1,0} parameter(0)\n  %u = f32[1,64]{1,0} parameter(1)\n"
     "  %i = s32[] parameter(2)\n  %z = s32[] constant(0)\n"
 )
-
-
-def fixture(name: str) -> str:
-    """Return the text that XLA printed for KERNEL.CHIP.jax-VERSION."""
-    (path,) = [path for path in FIXTURES if path.stem == name]
-    return path.read_text("utf-8")
 
 
 def program(body: str, *others: str) -> str:

@@ -1,7 +1,6 @@
 """What the tests of pictures share: rooflines, kernels, a picture of every sort, its parts."""
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axis import Axis
 from matplotlib.text import Text
@@ -82,10 +81,6 @@ PICTURES = {
         {"4 kernels": CHAIN, "2 kernels": HALVES, "1 kernel": FUSED}, ax=ax
     ),
 }
-
-
-def new_axes():
-    return plt.subplots(figsize=SIZE)[1]
 
 
 def by_gid(ax, gid):

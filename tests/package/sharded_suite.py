@@ -63,11 +63,6 @@ def mapped(body: Callable[..., Any], over: Any, out: Any = None) -> Callable[[An
     return make
 
 
-def passed(axis: str, n: int) -> Any:
-    ring = [(i, (i + 1) % n) for i in range(n)]
-    return lambda x: lax.ppermute(x, axis, ring)
-
-
 def looped(axis: str, turns: int) -> Any:
     def turn(x: Any, _: Any) -> Any:
         return lax.psum(x, axis) * 0.5, None
@@ -134,29 +129,11 @@ SHARDED: dict[str, Sharded] = {
         mapped(lambda x: lax.psum(x, "data"), "data", out=()),
         [("all-reduce", LOCAL, LOCAL, "data", 1)],
     ),
-    "all-gather, v5p": Sharded(
-        "v5p",
-        {"data": 8},
-        mapped(lambda x: lax.all_gather(x, "data", tiled=True), "data", out=()),
-        [("all-gather", LOCAL, 8 * LOCAL, "data", 1)],
-    ),
-    "reduce-scatter, v7x": Sharded(
-        "v7x",
-        {"data": 4},
-        mapped(lambda x: lax.psum_scatter(x, "data", tiled=True), "data"),
-        [("reduce-scatter", LOCAL, LOCAL // 4, "data", 1)],
-    ),
     "all-to-all, v6e": Sharded(
         "v6e",
         {"expert": 4},
         mapped(lambda x: lax.all_to_all(x, "expert", 0, 0, tiled=True), "expert"),
         [("all-to-all", LOCAL, LOCAL, "expert", 1)],
-    ),
-    "permute, v5p": Sharded(
-        "v5p",
-        {"stage": 4},
-        mapped(passed("stage", 4), "stage"),
-        [("collective-permute", LOCAL, LOCAL, "stage", 1)],
     ),
     "one of two axes": Sharded(
         "v5e",

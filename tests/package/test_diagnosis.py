@@ -1,19 +1,16 @@
 """`explain` on this machine: rows, roofs, donation, errors, what it shows and keeps."""
 
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import roofline
 import roofline_helpers as rh
-from roofline.cli import main
 from roofline.diagnosis import Explanation
 from roofline.measure import CannotRun
 from roofline_helpers.common.checks import BadType, BadValue
@@ -42,27 +39,6 @@ def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
     assert why.hand == pytest.approx(2 * 2 * 256 * 256 * 1024 / 2e11, rel=1e-9)
 
 
-def test_it_shows_itself(decode_step: Explanation) -> None:
-    text = decode_step.describe()
-    assert "FROM THE ROOF TO THE CLOCK" in text
-    assert decode_step.unexplained < 0
-    words = " ".join(text.split())
-    assert words.count("slower when profiled") == 2  # as a row and as a bar
-    assert re.search(r"\d+ runs", text)
-    table = decode_step.table()
-    assert list(table.columns[:3]) == ["line", "ms", "share"]
-    assert table.index[-1] == "slower when profiled"
-    assert table["ms"].sum() == pytest.approx(1e3 * decode_step.wall, rel=1e-9)
-    html = decode_step._repr_html_()
-    widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', html)]
-    assert len(widths) == len(decode_step.waterfall) + 1
-    part = decode_step.waterfall[1].seconds / decode_step.wall
-    assert widths[1] / widths[-1] == pytest.approx(abs(part), abs=0.01)
-    assert "<script" not in html
-    heads = re.findall(r'scope="col"[^>]*>([^<]+)</th>', html.partition("By kernel")[2])
-    assert heads[:4] == ["what", "ms", "lost ms", "share"]
-
-
 def test_one_page_without_network(decode_step: Explanation, tmp_path: Path) -> None:
     page = decode_step.save(tmp_path / "why.html").read_text("utf-8")
     assert page.count('<svg class="roofline"') == 1
@@ -71,15 +47,6 @@ def test_one_page_without_network(decode_step: Explanation, tmp_path: Path) -> N
     assert '<p class="made">python' in undated
     with pytest.raises(BadValue, match=r"\.html, \.md or \.json"):
         decode_step.save(tmp_path / "why.txt")
-
-
-def test_the_page_says_that_it_has_no_pictures_without_matplotlib(
-    decode_step: Explanation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    page = decode_step.save(tmp_path / "why.html").read_text("utf-8")
-    assert "svg class" not in page
-    assert "pip install matplotlib" in page
 
 
 def test_names_are_escaped(decode_step: Explanation) -> None:
@@ -91,22 +58,6 @@ def test_names_are_escaped(decode_step: Explanation) -> None:
 def test_a_record_is_the_same_again(decode_step: Explanation, tmp_path: Path) -> None:
     file = decode_step.save(tmp_path / "why.json")
     assert roofline.diagnosis.load_explanation(file) == decode_step
-
-
-# --- what is given away ---------------------------------------------------------------------------
-
-
-def updated(state: Any, x: Any) -> Any:
-    return jax.tree.map(lambda s: s * 0.9 + x.sum(), state), (x * 2).sum()
-
-
-@pytest.mark.weekly
-def test_donated_arguments_stay_the_callers() -> None:
-    state = {"a": jnp.ones((64, 64)), "b": jnp.zeros((64, 64))}
-    x = jnp.ones(8)
-    why = roofline.explain(jax.jit(updated, donate_argnums=0), state, x, **QUICK)
-    assert why.rows
-    assert float(state["a"].sum() + state["b"].sum()) == 64 * 64  # neither deleted nor changed
 
 
 # --- bad calls ------------------------------------------------------------------------------------
@@ -173,25 +124,3 @@ def test_options_outside_what_is_allowed(
 ) -> None:
     with pytest.raises(error, match=reason):
         roofline.explain(jnp.sin, jnp.ones(3), **{**QUICK, **options})
-
-
-@pytest.mark.weekly
-def test_the_trace_can_be_kept_and_read_again(tmp_path: Path) -> None:
-    x = jnp.asarray(np.random.default_rng(0).standard_normal((512, 512)), jnp.float32)
-    live = roofline.explain(lambda x: jnp.tanh(x @ x), x, trace=tmp_path / "kept", **QUICK)
-    kept = roofline.explain(tmp_path / "kept", ceilings=ROOF)
-    names = {row.name for row in live.rows if row.kind == "kernel"}
-    assert names == {row.name for row in kept.rows if row.kind == "kernel"}
-    assert kept.origin == "trace"
-
-
-# --- the command line -----------------------------------------------------------------------------
-
-
-def test_a_file_of_no_known_kind_is_refused_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("def case():\n    return exit, (3,)\n", "utf-8")
-    assert main(["explain", f"{script}:case", "--out", "why.txt"]) == 2
-    assert ".html or .md or .json" in capsys.readouterr().err

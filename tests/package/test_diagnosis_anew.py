@@ -1,6 +1,5 @@
 """Explanations say which argument makes JAX compile a function again."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import roofline
 from roofline.diagnosis.anew import compiled_anew, reasons_of
 
 X = jnp.ones((64, 64))
@@ -40,24 +38,3 @@ def test_the_argument_that_changed(reason: str) -> None:
     found = reasons_of(said)
     assert [why.partition("): ")[2] for why in found] == ([reason] if reason else [])
     assert all("test_diagnosis_anew.py:" in why for why in found)
-
-
-def test_an_explanation_says_which(capfd: pytest.CaptureFixture[str]) -> None:
-    def explained(call: Callable[[int], Any]) -> roofline.diagnosis.Explanation:
-        jax.clear_caches()
-        count = itertools.count()
-        options: Any = {"jit": False, "seconds": 0.02, "progress": False}
-        return roofline.explain(lambda _: call(next(count)), X, **options)
-
-    grown, once = (
-        explained(call)
-        for call in (
-            lambda n: scaled(jnp.ones(100 + n), 2.0),
-            lambda n: scaled(X, 2.0 if n else 2),
-        )
-    )
-    (finding,) = (f for f in grown.findings if f.cause == "compiling")
-    assert "x is f32[101], and was f32[100]" in finding.evidence
-    assert "scale is f32[]" in "".join(once.notes)
-    assert not [f for f in once.findings if f.cause == "compiling"]
-    assert "CACHE MISS" not in capfd.readouterr().err

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +26,6 @@ def explained(name: str, rung: str, **setting: float) -> Explanation:
 
 
 FIRST = ("decode", "as first written")
-LAST = ("decode-rungs", "narrow sums")
 
 
 def every() -> list[Explanation]:
@@ -60,17 +57,6 @@ def test_the_first_decode_rung_is_bound_by_memory() -> None:
     assert hand == "Counted by hand, its work needs 4.42 ms, 16% of the call."
 
 
-def test_the_last_rung_has_no_verdict_since_its_kernels_state_no_flops() -> None:
-    why = explained(*LAST, batch=16)
-    silent = [row for row in why.rows if row.flops is None and row.reachable is not None]
-    took = math.fsum(row.seconds for row in silent)
-    hand = answer(why)[-1]
-    told = next(said for said in answer(why) if said.startswith("What bounds it can't be told"))
-    assert f"{took / why.wall:.0%} of it" in told
-    assert "state no FLOPs" in told
-    assert hand.endswith("80% of the call.")  # which would say memory, were they declared
-
-
 def test_what_is_in_no_row_is_told_where_it_is_the_largest_loss() -> None:
     why = explained(*FIRST, batch=16)
     largest = max(finding.seconds for finding in why.findings)
@@ -78,17 +64,6 @@ def test_what_is_in_no_row_is_told_where_it_is_the_largest_loss() -> None:
         longer = replace(why, runs=(why.covered + times * largest,))
         said = f"The largest loss, {si(times * largest, 's')}, is in no row."
         assert (answer(longer)[-1] == said) is (times > 1)
-
-
-def test_a_training_step_has_no_one_bound_and_says_its_parts() -> None:
-    why = explained("train-step", "as first written")
-    told = answer(why)[-1]
-    parts = parts_of(why)
-    assert parts["compute"] < why.wall / 2
-    shares = [f"{share}%" for share in re.findall(r"(\d+)%", told)]
-    assert shares == [f"{took / why.covered:.0%}" for took in list(parts.values())[:3]]
-    later = explained("train-step", "all kept")
-    assert "This call is bound by arithmetic: 63% of it" in " ".join(answer(later))
 
 
 def one(row: TimedRow, why: Explanation) -> Explanation:
@@ -140,18 +115,6 @@ def test_the_words_come_first_on_one_page_of_100_columns() -> None:
         known = {"ceilings as reached", "the compiled program needs less"}
         assert below <= reasons | known, "less than nothing, and no reason"
         assert answer(why)[0].split()[0] in text.partition("WHAT")[0]
-
-
-def test_markdown_for_an_issue(tmp_path: Path) -> None:
-    why = explained("train-step", "as first written")
-    text = why.save(tmp_path / "why.md").read_text("utf-8")
-    assert text.startswith("**as first written on 4 × NVIDIA H200, 316 ms a call**\n")
-    assert text.index("### What to change") < text.index("### What was measured")
-    assert "costs 40.5 ms to 42.3 ms, by 2 pairs" in text
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len({line.replace("\\|", "").count("|") for line in rows}) == 3  # three tables
-    hostile = replace(why, notes=("<script> and *one* | two",))
-    assert "\\<script> and \\*one\\* \\| two" in hostile.save(tmp_path / "a.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from roofline.diagnosis.findings import findings
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.trace import Event, Span, Trace
-from roofline.network.measured import exchange_beside
 from roofline.xla.lower import Arguments
 
 STRAGGLER = """HloModule jit_f, is_scheduled=true, num_partitions=4
@@ -113,13 +112,6 @@ def test_equal_devices_have_no_skew() -> None:
     assert why.rows[0].program == "jit_f"
 
 
-def test_a_device_that_is_slower_at_the_same_work_is_told_from_one_that_has_more() -> None:
-    why = explanation(run_of([3] * 4, slower=1.5))
-    assert why.findings[0].cause == "skew"
-    assert "device 3 arrives last by" in why.findings[0].evidence
-    assert "296 µs there and 197 µs here, launched as often" in why.findings[0].evidence
-
-
 def test_uneven_work_is_named_though_no_exchange_shows_who_waits() -> None:
     trace = run_of([8, 1, 1, 1])
     alone = {
@@ -156,21 +148,6 @@ def test_what_is_parted_adds_up_and_a_permute_stays_whole() -> None:
     text = STRAGGLER.replace("GROUPS", "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}")
     text = text.replace("all-reduce(", "collective-permute(").replace(", to_apply=%sum", "")
     assert with_waits(trace, {"jit_f": Program(text, "gpu")}) == trace
-
-
-def test_a_small_exchange_has_its_measured_floor() -> None:
-    small = STRAGGLER.replace("GROUPS", ALL).replace("4096,4096", "64,4096")
-    kernel = Program(small, "gpu").rows["psum.3"]
-    by_bytes, reached = (H200.seconds(kernel, 1, reached=way) for way in (False, True))
-    assert by_bytes is not None
-    assert by_bytes == pytest.approx(2 * 0.75 * 2**19 / 450e9, rel=0.01)  # 1.7 µs
-    # 10.6 µs on four H200s from when all have arrived; NCCL's 14.4 µs begin with a launch
-    assert reached is not None
-    assert 7e-6 < reached < 10.6e-6
-    line = exchange_beside("all-reduce", 2**19, 4, "h200", 14e-6)
-    assert line is not None
-    assert "14.4 µs by NCCL, 7.04 µs by a serving library's own kernel" in line
-    assert exchange_beside("all-reduce", 2**19, 3, "h200", 14e-6) is None
 
 
 SLICED = """HloModule jit_step, is_scheduled=true, num_partitions=4
@@ -252,6 +229,5 @@ def test_a_recorded_sum_that_is_sliced_is_a_missing_reduce_scatter(
     assert "of bf16[8192,8192] on 4 devices" in found["all-reduce-sliced"].evidence
     row = why.row("all-reduce-start")
     assert found["all-reduce-sliced"].seconds == pytest.approx(row.seconds / 2)
-    assert row.kernel.collective is not None
     assert row.kernel.collective.bytes_out == 2 * 8192**2  # not its operand's bytes too
     assert "skew" not in {finding.cause for finding in why.findings[:3]}

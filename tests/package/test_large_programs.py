@@ -71,16 +71,6 @@ def one_fusion(count: int) -> str:
     return program(f"{PARAMETER}  ROOT %f = {WIDE} fusion(%x), kind=kLoop, calls=%inner", inner)
 
 
-def many_kernels(count: int) -> str:
-    return program(PARAMETER + as_root(chain(count)[0]))
-
-
-def many_results(count: int) -> str:
-    lines = [f"  %k{n} = {WIDE} negate(%x)" for n in range(count)]
-    shapes, names = ", ".join([WIDE] * count), ", ".join(f"%k{n}" for n in range(count))
-    return program(PARAMETER + "\n".join(lines) + f"\n  ROOT %r = ({shapes}) tuple({names})")
-
-
 def many_fusions(count: int) -> str:
     inner, outer = [], []
     for n in range(count // 10):
@@ -108,23 +98,9 @@ def a_loop(count: int) -> str:
     )
 
 
-SHAPES = [one_fusion, many_kernels, many_results, many_fusions, a_loop]
-FUSED = [one_fusion, many_fusions]  # whose kernels are few
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ask", "shape"),
-    [
-        *((roofline.analyze, shape) for shape in SHAPES),
-        *((roofline.explain, shape) for shape in FUSED),
-        *(
-            pytest.param(roofline.explain, shape, marks=pytest.mark.weekly)
-            for shape in SHAPES
-            if shape not in FUSED
-        ),
-    ],
-)
+@pytest.mark.parametrize("ask", [roofline.analyze, roofline.explain])
+@pytest.mark.parametrize("shape", [one_fusion, many_fusions, a_loop])
 def test_an_analysis_takes_time_in_proportion_to_the_program(
     ask: Any, shape: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,17 +2,13 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import jax
 import pytest
 from measure_suite import case, record, run
 
-import roofline_helpers as rh
 from roofline import measure
 from roofline.cli import main
-from roofline.measure.machine import last_cache
 from roofline.measure.workloads import Case, kernel_cases, matmul_case, memory_cases
 from roofline_helpers import measured
 
@@ -81,19 +77,3 @@ def test_a_case_that_fails_does_not_take_the_others_with_it() -> None:
     assert "not enough memory: needs 1 PB" in str(errors["huge"])
     assert "ZeroDivisionError" in str(errors["empty"])
     assert "no such unit" in record.table().to_string()
-
-
-@pytest.mark.parametrize(
-    ("platform", "kind", "size"),
-    [
-        ("gpu", "NVIDIA H100 80GB HBM3", rh.chip("h100").memory["l2"].capacity.value),
-        ("tpu", "TPU v5 lite", rh.chip("v5e").memory["vmem"].capacity.value),
-        ("gpu", "Unheard-of 9000", 128 * 2**20),
-    ],
-)
-def test_the_last_cache_is_the_chip_table_s(
-    monkeypatch: pytest.MonkeyPatch, platform: str, kind: str, size: float
-) -> None:
-    device = SimpleNamespace(platform=platform, device_kind=kind)
-    monkeypatch.setattr(jax, "devices", lambda: [device])
-    assert last_cache() == size

@@ -16,7 +16,7 @@ from measure_suite import numbers
 
 from roofline import measure
 from roofline.measure import CannotRun, timing
-from roofline.measure.timing import jax_program, summary, unused_arguments
+from roofline.measure.timing import summary, unused_arguments
 from roofline_helpers import measured
 from roofline_helpers.common.checks import BadType, BadValue
 
@@ -49,12 +49,6 @@ def hidden_sum(x: Any) -> Any:
     return jax.jit(lambda y: (jnp.ones(8), y.sum()))(x)[1]
 
 
-def test_keyword_arguments_and_executables_are_timed() -> None:
-    x = numbers()
-    compiled = jax.jit(lambda x, *, y: x + y).lower(x, y=x).compile()
-    assert all(quick(fn, x, y=x).median > 0 for fn in (compiled, lambda x, *, y: x + y))
-
-
 def test_bad_arguments() -> None:
     with pytest.raises(BadType, match="got 3"):
         measure.time(3, numbers())  # type: ignore[arg-type]
@@ -81,15 +75,6 @@ def test_every_way_of_timing_gives_a_possible_time(options: dict[str, Any]) -> N
     assert result.high * result.calls < took
     assert 0 < result.compile < took
     assert result.repeats >= 3
-
-
-def test_what_is_awaited_is_the_last_call_s_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    awaited: list[Any] = []
-    program = jax_program(lambda x: x + 1, (numbers(),))
-    monkeypatch.setattr(jax, "block_until_ready", awaited.append)
-    program.launch(2)
-    program.wait()
-    assert [result is program.result for result in awaited] == [True]
 
 
 def test_the_callers_arrays_are_left_alone() -> None:

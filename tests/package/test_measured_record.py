@@ -24,15 +24,6 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     assert loaded.bandwidth == MADE.bandwidth
 
 
-def test_a_remark_is_made_once() -> None:
-    sample = MADE.samples[0]
-    passes = [
-        replace(one, notes=notes) for one in sample.passes[:1] for notes in (("b", "a"), ("b",))
-    ]
-    noted = replace(sample, notes=("a",), passes=tuple(passes))
-    assert noted.remarks == ["a", "b"]
-
-
 def test_ceilings_are_the_best_of_their_samples() -> None:
     assert MADE.streams == pytest.approx(
         {
@@ -68,13 +59,6 @@ def test_committed_records_can_be_read() -> None:
         assert kept.command.startswith("python ")
         assert "--out /" not in kept.command
         assert [sample.name for sample in kept.samples if not sample.passes] == []
-
-
-def test_a_group_may_be_spelled_otherwise_in_a_table_too() -> None:
-    h200 = measured.device_records()["h200"]
-    assert len(h200.group("Memory")) == len(h200.group("memory")) > 0
-    assert h200.table("Memory").equals(h200.table("memory"))
-    assert len(h200.table("memory")) == sum(s.group == "memory" for s in h200.samples)
 
 
 def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

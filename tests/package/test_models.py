@@ -229,19 +229,6 @@ def test_no_two_models_have_one_name() -> None:
         assert name in (entry, *PUBLISHED[entry].get("also", ()))
 
 
-def test_every_type_says_whether_it_is_given_shipped_or_assumed() -> None:
-    oss = roofline.serving.step("gpt-oss-120b", "h200")
-    assert "experts mxfp4, projections bf16 as shipped (arXiv:2508.10925" in oss.types
-    assert "cache bf16 assumed; activations bf16 after the weights" in oss.types
-    given = roofline.serving.step("gpt-oss-120b", "h200", weights="fp8", cache="fp8")
-    assert "cache fp8 as given" in given.types
-    assert "experts fp8, projections fp8, activations fp8 after the weights" in given.types
-    assert given.but(batch=8).types == given.types
-    assert oss.but(batch=8).types == oss.types
-    assert roofline.serving.step("phi-4", "h200").types.startswith("weights bf16, projections")
-    assert roofline.serving.step("phi-4", "h200").types.count("assumed") == 1
-
-
 def test_indexers_are_shared_by_layers_and_choose_single_keys_or_blocks(tmp_path: Path) -> None:
     own = lambda decoder: [block.mixer.choosing > 0 for block in decoder.blocks]  # noqa: E731
     glm, counted = model("GLM-5.2"), model("GLM-5")
@@ -496,16 +483,6 @@ def test_chunks_of_mamba_2_are_counted_by_their_products() -> None:
     chunk += 2 * 16 * 256 * 64 * 128  # states in and out
     assert layer.products(1024) == 4 * chunk
     assert layer.products(1024, whole=True) == 4 * chunk
-
-
-def test_a_hybrid_without_attention_is_read(tmp_path: Path) -> None:
-    text = dict(FILES["Qwen3.5-27B"]["text_config"])
-    layers = ["linear_attention"] * text["num_hidden_layers"]
-    alone = read(tmp_path, {**text, "layer_types": layers})
-    assert alone.cache_per_token() == 0
-    step = roofline.serving.step(alone, "h200", batch=4, context=4096)
-    assert step.memory.cache == 4 * alone.state_bytes
-    assert step.seconds > 0
 
 
 def test_services_of_what_was_never_compared_have_no_range() -> None:

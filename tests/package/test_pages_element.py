@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 import roofline_helpers as rh
-from roofline.labs.javascript import LAB, RIDDLE
 from roofline_helpers import BadValue, UnknownName, pages
-from roofline_helpers.pages import element, instruments, questions
-from tools.notebooks import run
+from roofline_helpers.pages import questions
 
 OPTIONS = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "It is larger."}
 
@@ -69,26 +67,6 @@ def test_text_is_escaped_everywhere() -> None:
     assert "<b" not in number(unit="<b>", why="<b>", hint="<b>").markup()
 
 
-def test_the_notebook_stores_html_and_text() -> None:
-    bundle = choice(then=rh.table([{"a": "x", "b": 1.5}]))._repr_mimebundle_()
-    assert set(bundle) == {"text/html", "text/plain"}
-    assert bundle["text/plain"].splitlines() == [
-        "Which?",
-        "  - the batch",
-        "  - 4096",
-        "  - 16384",
-        'The answer: rh.pages.answer("t-choice")',
-        "a    b",
-        "x  1.5",
-    ]
-    html = bundle["text/html"]
-    assert html.count("<script") == 1
-    assert "<script" not in run.SCRIPT.sub("", html)  # as it is committed
-    assert 'data-lm-suppress-shortcuts="true"' in html
-    assert "<details><summary>Show the answer</summary>" in html
-    assert html.index("</details>") < html.index('<table class="dataframe">')
-
-
 def test_the_answer_is_folded_with_the_reasons_and_not_in_the_text() -> None:
     element = choice()
     question, answer = element.fallback.split("<summary>Show the answer</summary>")
@@ -100,13 +78,3 @@ def test_the_answer_is_folded_with_the_reasons_and_not_in_the_text() -> None:
     assert pages.answer("t-number") == "240. Half of 481."
     with pytest.raises(UnknownName, match="Nearest: 't-number'"):
         pages.answer("t-numbers")
-
-
-def test_the_script_is_plain_and_asks_for_nothing() -> None:
-    for bundle in (element.ASK, instruments.INSTRUMENT, LAB, RIDDLE):
-        code = pages.element.script(bundle)
-        forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|\beval\(|new Function|document\.write"
-        requests = r"fetch\(|XMLHttpRequest|import\(|^import |setAttribute\(\"style\"|https?://(?!www\.w3\.org/2000/svg)"
-        assert re.findall(f"{forbidden}|{requests}", code, re.MULTILINE) == []
-        assert "</script" not in code
-        assert not re.search(r"^\s*(//|/\*)", code, re.MULTILINE)

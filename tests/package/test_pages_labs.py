@@ -1,7 +1,6 @@
 """Instruments and labs without a browser: starting values, errors, texts, what needs no script."""
 
 import functools
-import re
 
 import pytest
 
@@ -13,10 +12,8 @@ from roofline.labs.briefs import BRIEFS, COUNTED, MARGIN, judge
 from roofline.labs.labs import (
     EDGE,
     ROWS,
-    SLOW,
     TIMED,
     TODAY,
-    TUNABLE,
     goal_cost,
     groups_of,
 )
@@ -39,43 +36,6 @@ def made(kind: str) -> pages.element.Element:
     """An element, made once for all tests: a lab takes seconds."""
     element: pages.element.Element = ALL[kind]()
     return element
-
-
-def test_the_story_of_the_memory_wall_is_measured() -> None:
-    text = made("memory-wall").plain + pages.answer("lab-memory-wall")
-    table = rh.measured.table("matmul").query("chip == 'h100' and dtype == 'bf16'")
-    roof = rh.chip("h100").roofline("bf16").without_floor()
-    left = []
-    for m, n, k in (SLOW, TUNABLE):
-        (seconds,) = table.query(f"m == {m} and n == {n} and k == {k}").seconds
-        job = rh.work.matmul(m, n, k)
-        assert rh.si(seconds, "s") in text
-        assert f"{significant(100 * roof.mfu(job.flops / seconds), 2)}%" in text
-        left.append(1 / roof.efficiency(job.flops / seconds, job))
-    sweep = table.query("n == 8192 and k == 8192").set_index("m").seconds
-    assert 1.1 < sweep[256] / sweep[1] < 1.2  # nearly free up to the ridge, by 6% in bytes
-    assert all(
-        roof.efficiency(2 * m * 8192**2 / sweep[m], rh.work.matmul(m, 8192, 8192)) > 0.8
-        for m in (1, 8, 64, 4096)
-    )
-    assert left[0] < 1.3 < 2 < left[1]  # the answer: B, although A is at the smaller MFU
-    assert seconds / 1.2 < rh.measured.law("matmul", "h100", "bf16").seconds(job) < seconds
-
-
-def test_the_wall_s_tasks_are_answered_by_measured_kernels() -> None:
-    data = made("memory-wall").data
-    times = data["measured"]["times"]
-    rows = data["measured"]["rows"]
-    solution = {task["key"]: task["solution"] for task in data["tasks"]}
-    a = {(c, t): times[c][t]["8192x8192"][rows.index(64)] for c in times for t in times[c]}
-    assert solution["lab-wall-ridge"] == 512
-    gain = a["h100", "bf16"] / a["h100", "fp8"]
-    assert solution["lab-wall-fp8"] == pytest.approx(gain, rel=0.01)
-    gain = a["h100", "bf16"] / a["h200", "bf16"]
-    assert solution["lab-wall-h200"] == pytest.approx(gain, rel=0.01)
-    wide = times["h100"]["bf16"]["8192x8192"][rows.index(512)] * 1e-6
-    share = 100 * 2 * 512 * 8192 * 8192 / wide / rh.chip("h100").roofline("bf16").peak
-    assert solution["lab-wall-wide"] == pytest.approx(share, rel=0.01)
 
 
 def test_the_design_challenge_asks_what_is_so() -> None:
@@ -191,13 +151,3 @@ def test_a_plain_server_on_a_brief_s_first_chip_misses_it(key: str) -> None:
     plain = {"chips": 1, "batch": 8, "fusion": "none", "attention": "naive"}
     types = {"weights": "bf16", "activations": "bf16", "cache": "bf16"}
     assert not judge(brief, {"chip": brief.chips[0], **plain, **types}).met
-
-
-def test_the_wall_s_last_question_is_right_about_roofs() -> None:
-    options = made("memory-wall").data["reflect"]["options"]
-    assert [option["right"] for option in options] == [False, True, True, True, False]
-    for option in options:
-        times = re.search(r"([\d.]+) times as high", option["feedback"])
-        assert bool(times) == option["right"]
-        if times:
-            assert float(times[1]) > 1

@@ -1,6 +1,5 @@
 """The book's questions as data: what their files may hold, and what they become."""
 
-import re
 from typing import Any
 
 import pytest
@@ -80,38 +79,6 @@ def test_exercises_are_a_sheet() -> None:
     assert [exercise["question"] for exercise in sheet.data["exercises"]] == ["And 1,234?"]
     with pytest.raises(UnknownName, match=r"chapter with exercises 'u'.*Allowed: t"):
         pages.exercises("u")
-
-
-@pytest.mark.usefixtures("questions")
-@pytest.mark.parametrize(
-    ("key", "values", "says"),
-    [
-        ("t-rigde", {}, "unknown question 't-rigde'. Nearest: 't-ridge'"),
-        ("t-ridge", {"n": 1}, "pass by name: parts (for t-ridge), roof (for t-ridge), words"),
-        ("t-which", {"n": 1}, "t.toml, t-which: one option must be right, got none"),
-        ("t-ridge", VALUES | {"roof": 1}, "t-ridge: 'roof.ridge': AttributeError: 'int' obj"),
-    ],
-)
-def test_what_a_cell_passes_is_checked(key: str, values: dict[str, Any], says: str) -> None:
-    with pytest.raises(rh.RooflineError, match=re.escape(says)):
-        pages.question(key, **values)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("[questions.a]\nprompt=", "t.toml: TOMLDecodeError: Invalid value"),
-        ("[questions.a]\nsolution=3", "t.toml, a: Object missing required field `prompt`"),
-        (
-            '[questions.a]\nprompt="x"\nsolutoin=3',
-            "a: Object contains unknown field `solutoin`",
-        ),
-        ('[questions.a]\nprompt="x"\nsolution="a + b"', "'a + b' is no name with attributes"),
-    ],
-)
-def test_a_faulty_file_is_refused_with_its_place(text: str, says: str) -> None:
-    with pytest.raises(rh.RooflineError, match=re.escape(says)):
-        dict(read_questions("t", text))
 
 
 @pytest.mark.parametrize(

@@ -45,24 +45,6 @@ def test_the_states_are_the_record() -> None:
         assert sum(one["kernels"].values()) == pytest.approx(1e3 * kernels, abs=0.05)
 
 
-def test_what_is_said_of_a_move_is_in_the_record() -> None:
-    kinds = {state: one["kernels"] for state, one in STATES.items()}
-    assert "copies" not in kinds["h"]
-    assert kinds["hd"]["copies"] == pytest.approx(STATES["hd"]["ms"] - STATES["h"]["ms"], abs=0.1)
-    assert kinds["hd"]["filling new arrays"] == kinds["h"]["filling new arrays"]
-    assert all(kinds[state]["transposes"] > 9 for state in ("", "d", "u", "ud"))
-    roles = {kernel["role"] for row in riddle.record()["rows"] for kernel in row.get("rows", ())}
-    assert not any("convert" in role for role in roles)
-    gains = [
-        (one["ms"], one["ms"] - STATES[to]["ms"], move, why)
-        for one in STATES.values()
-        for move, (to, why) in one["next"].items()
-        if move in to
-    ]
-    assert [move for ms, gain, move, why in gains if gain < min(0.3, ms / 50) and not why] == []
-    assert {move for _, gain, move, _ in gains if gain < -0.3} == {"d"}
-
-
 def test_no_order_costs_less_than_the_best() -> None:
     by_hand = [STATES[state]["ms"] for state in ("", "c", "uc", "udc", "k", "ko")]
     assert BEST == "cudkos"
@@ -83,8 +65,3 @@ def test_quoted_lines_are_the_example_s() -> None:
     words = set(re.findall(r"[a-z_]\w+", lines))
     assert len(words) > 40
     assert [word for word in sorted(words) if word not in source] == []
-
-
-def test_the_title_has_the_times_of_the_record() -> None:
-    title = (books.ROOT / "book/decode-riddle.md").read_text("utf-8").splitlines()[0]
-    assert f"From {STATES['']['ms']:.0f} ms to {STATES['kos']['ms']:.0f}:" in title

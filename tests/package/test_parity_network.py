@@ -9,7 +9,6 @@ from playwright.sync_api import Browser, Page
 
 from roofline import labs, network, training
 from roofline.labs.shardings import SLICES
-from roofline_helpers.common.show import si
 
 TOKENS = (1, 100, 512, 65536)
 WIDTHS = (1024, 28672)
@@ -62,32 +61,4 @@ def test_javascript_agrees_with_python(chromium: Browser) -> None:
     assert {layer.bound for layer in layers} == {"compute", "weights", "sums"}
     page = chromium.new_page()
     assert faults(computed(page, script, inputs), layers) == 0
-    page.close()
-
-
-def test_a_layer_is_dragged_until_the_network_s_roof_breaks(chromium: Browser) -> None:
-    page = chromium.new_page()
-    page.set_content(f"<main>{labs.sharding().html()}</main>")
-    slider = page.get_by_role("slider", name="Tokens a chip")
-
-    def card(name: str) -> str:
-        row = page.locator(".facts > div").filter(has=page.get_by_text(name, exact=True))
-        return row.locator("dd").first.inner_text()
-
-    pod = network.topology("v5e", "16x16")
-    for bound, tokens in (("weights", 860), ("weights", 861), ("compute", 1024)):
-        if tokens == 861:
-            slider.press("ArrowRight")
-        else:
-            page.get_by_label("Tokens a chip", exact=True).fill(str(tokens))
-        layer = training.layer(pod, {"fsdp": pod.fast}, tokens=tokens, d_model=8192, d_ff=28672)
-        assert layer.bound == bound
-        assert card("bound").startswith("compute" if bound == "compute" else "network")
-        assert card("matmuls") == si(layer.products, "s")
-        assert card("weights gathered") == si(layer.gathers, "s")
-    assert slider.get_attribute("aria-valuetext") == "1,024"
-    page.get_by_label("FSDP × tensor").select_option("256")
-    assert card("bound") == "network-bound: sums"
-    page.get_by_label("Chips").select_option("h200")  # 8 of them: no such cut
-    assert card("sums") == "none"
     page.close()

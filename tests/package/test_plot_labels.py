@@ -3,21 +3,12 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.text import Text
-from plot_suite import TWINS, new_axes, real, shown, text_overlaps
+from plot_suite import TWINS, real, shown, text_overlaps
 
 from roofline_helpers import plot
 from roofline_helpers.plot.labels import spread
 
 pytestmark = pytest.mark.usefixtures("own_style")
-
-
-def test_overlaps_are_found():
-    ax = new_axes()
-    ax.text(0.5, 0.5, "one")
-    ax.text(0.51, 0.5, "two")
-    ax.text(0.1, 0.9, "three")
-    assert text_overlaps(ax.figure) == [("one", "two")]
 
 
 @pytest.mark.parametrize(
@@ -37,29 +28,6 @@ def test_names_are_spread_to_the_nearest_places_in_their_order(
 
 
 # --- labels --------------------------------------------------------------------------------------
-
-
-def test_labels_avoid_texts_markers_and_legends():
-    ax = new_axes()
-    ax.set(xlim=(0, 1), ylim=(0, 1))
-    ax.plot([0.5], [0.5], "o", ms=30)
-    ax.plot([], [], label="a line")
-    legend = ax.legend(loc="upper left")
-    text = ax.text(0.5, 0.62, "in the way", ha="center")
-    (made,) = plot.place_labels(ax, [(0.5, 0.5, "label")])
-    (corner,) = plot.place_labels(ax, [(0.01, 0.99, "corner")])
-    ax.figure.canvas.draw()
-    box = Text.get_window_extent(made)
-    assert not box.overlaps(text.get_window_extent())
-    spot = ax.transData.transform((0.5, 0.5))
-    assert np.all(np.clip(spot, box.min, box.max) != spot) or not box.contains(*spot)
-    assert not Text.get_window_extent(corner).overlaps(legend.get_window_extent())
-    for label in (made, corner):
-        inner = Text.get_window_extent(label)
-        assert ax.bbox.x0 <= inner.x0
-        assert inner.x1 <= ax.bbox.x1
-        assert ax.bbox.y0 <= inner.y0
-        assert inner.y1 <= ax.bbox.y1
 
 
 def test_labels_of_coinciding_points_are_stacked():

@@ -6,7 +6,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.text import Text
-from plot_suite import JOBS, PICTURES, SIZES, real, text_overlaps, visible_texts
+from plot_suite import PICTURES, SIZES, text_overlaps, visible_texts
 
 from roofline_helpers import plot
 
@@ -57,14 +57,3 @@ def test_pictures_make_their_own_axes_and_leave_the_defaults_alone():
     }  # fmt: skip
     assert not any(overlaps.values()), overlaps
     assert dict(mpl.rcParams) == before
-
-
-def test_a_title_and_a_new_size_make_no_overlap():
-    axes = plot.compare([real(c) for c in ("v5p", "v6e", "v7x")], JOBS)
-    axes.set_title("Three TPUs")
-    axes.figure.set_size_inches(3.6, 3.4)
-    assert text_overlaps(axes.figure) == []
-    axes = plot.roofline(real("v7x"), JOBS)
-    axes.set_title("One TPU")
-    axes.figure.set_size_inches(3.6, 3.4)
-    assert text_overlaps(axes.figure) == []

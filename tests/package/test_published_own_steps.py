@@ -115,28 +115,6 @@ def test_a_service_is_predicted_with_the_range_of_its_kind(tmp_path: Path) -> No
     assert "inputs missing" in predicted.loc["lacking", "refused"]
 
 
-def test_a_configuration_lies_beside_the_file_and_an_id_is_one_row_s(tmp_path: Path) -> None:
-    (tmp_path / "own").mkdir()
-    known = Path(__file__).parents[1] / "data" / "configurations.json"
-    mixtral = {**json.loads(known.read_text("utf-8"))["Mixtral-8x7B-v0.1"], "published": None}
-    (tmp_path / "own" / "config.json").write_text(json.dumps(mixtral), "utf-8")
-    rows = [DECODE.replace("llama-3-70b", name) for name in ("own", "own/config.json")]
-    rows = [row.replace('"decode"', f'"{n}"') for n, row in enumerate(rows)]
-    found = validation.predict(file(tmp_path, "".join((*rows, DECODE, DECODE, rows[0]))))
-    by_name = validation.predict(file(tmp_path, DECODE.replace("llama-3-70b", "mixtral-8x7b")))
-    assert set(found["predicted s"][:2]) == set(by_name["predicted s"])
-    assert [*found.index] == ["0", "1", "decode", "row 4", "row 5"]
-    assert found.loc[["row 4", "row 5"], "refused"].str.contains("an earlier row").all()
-
-
-def test_a_step_that_does_not_fit_says_so(tmp_path: Path) -> None:
-    alone = DECODE.replace('"2x4"', '"1x1"')
-    for text, fits in ((DECODE, True), (alone, False)):
-        (types,) = validation.predict(file(tmp_path, text))["types"]
-        assert ("doesn't fit: " in types) != fits
-    assert types.endswith(" of 33.6 GB")
-
-
 @pytest.mark.parametrize("text", ["row = 3", "row = [1, 2]", '[row]\nchip = "h100"'])
 def test_a_file_whose_rows_are_no_blocks(tmp_path: Path, text: str) -> None:
     with pytest.raises(rh.BadValue, match=r"isn't a block \[\[row\]\]"):
@@ -186,23 +164,3 @@ def test_a_row_that_is_wrong_is_named_and_the_others_are_predicted(
 def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(rh.RooflineError, match=said):
         validation.predict(file(tmp_path, text) if text else tmp_path / "none.toml")
-
-
-def test_decode_takes_the_laws_of_kernels_and_the_types_that_are_said(tmp_path: Path) -> None:
-    types = {"weights": "fp8", "activations": "fp8", "cache": "fp8"}
-    said = "".join(f'{name} = "{kind}"\n' for name, kind in types.items())
-    h100 = DECODE.replace("v6e", "h100").replace('"2x4"', "8")
-    predicted = validation.predict(
-        file(tmp_path, h100 + said + DECODE.replace('"decode"', '"tpu"'))
-    )
-    by_kernel = roofline.serving.step(
-        "llama-3-70b", "h100", batch=64, context=1500, chips=8, law=True, **types
-    )
-    by_law = by_kernel.but(reached=True)
-    assert predicted.loc["decode", "predicted s"] == pytest.approx(by_law.seconds)
-    assert by_law.seconds > 1.2 * by_kernel.but(reached=True, law=False).least_seconds
-    assert list(predicted["by"]) == ["laws", "roof"]
-    assert "weights fp8" in predicted.loc["decode", "types"]
-    prefill = h100 + 'phase = "prefill"\n'
-    first = validation.predict(file(tmp_path, prefill)).loc["decode", "predicted s"]
-    assert first > 20 * predicted.loc["decode", "predicted s"]

@@ -486,61 +486,6 @@ def test_fp32_is_multiplied_as_a_tpu_does() -> None:
     assert judge(running_sum(None), X, **task).startswith("refused: the result at")
 
 
-def attention(largest: bool, sums: Any) -> Any:
-    """Return causal attention of one head, online, its sums held in a type."""
-
-    def fn(q: Any, k: Any, v: Any) -> Any:
-        def body(q_ref: Any, k_ref: Any, v_ref: Any, o_ref: Any, *scratch: Any) -> None:
-            high_ref, total_ref, sums_ref = scratch
-            i, j = pl.program_id(0), pl.program_id(1)
-
-            @pl.when(j == 0)
-            def _() -> None:
-                high_ref[...] = jnp.full_like(high_ref, -jnp.inf if largest else 0)
-                total_ref[...] = jnp.zeros_like(total_ref)
-                sums_ref[...] = jnp.zeros_like(sums_ref)
-
-            @pl.when(j <= i)
-            def _() -> None:
-                s = jnp.dot(q_ref[...], k_ref[...].T, preferred_element_type=F32) / 128**0.5
-                row, column = (lax.broadcasted_iota(jnp.int32, s.shape, axis) for axis in (0, 1))
-                s = jnp.where((i - j) * 128 + row >= column, s, -jnp.inf)
-                high = high_ref[...]
-                if largest:
-                    high = jnp.maximum(high, s.max(1, keepdims=True))
-                p, shrink = jnp.exp(s - high), jnp.exp(high_ref[...] - high)
-                total_ref[...] = total_ref[...] * shrink + p.sum(1, keepdims=True)
-                part = jnp.dot(p.astype(BF16), v_ref[...], preferred_element_type=F32)
-                sums_ref[...] = (sums_ref[...] * shrink + part).astype(sums)
-                high_ref[...] = high
-
-            @pl.when(j == pl.num_programs(1) - 1)
-            def _() -> None:
-                o_ref[...] = (sums_ref[...] / total_ref[...]).astype(o_ref.dtype)
-
-        mine = pl.BlockSpec((128, 128), lambda i, j: (i, 0))
-        seen = pl.BlockSpec((128, 128), lambda i, j: (jnp.minimum(j, i), 0))
-        scratch = [pltpu.VMEM((128, n), kind) for n, kind in ((1, F32), (1, F32), (128, sums))]
-        specs = {"in_specs": [mine, seen, seen], "out_specs": mine, "scratch_shapes": scratch}
-        return pl.pallas_call(body, grid=(len(q) // 128,) * 2, **specs, out_shape=q)(q, k, v)
-
-    return fn
-
-
-@pytest.mark.slow
-def test_the_online_softmax_needs_its_maximum_and_sums_in_fp32() -> None:
-    def expected(q: Any, k: Any, v: Any) -> Any:
-        s = jnp.where(jnp.tri(len(q), dtype=bool), q @ k.T / 128**0.5, -jnp.inf)
-        return jax.nn.softmax(s) @ v
-
-    shapes = [like((1024, 128), BF16)] * 3
-    task: dict[str, Any] = {"expected": expected, "hbm_bytes": 1e8}
-    assert judge(attention(True, F32), *shapes, **task).startswith("passes")
-    assert judge(attention(True, BF16), *shapes, **task).startswith("refused: the result at")
-    said = judge(attention(False, F32), *shapes, **task)
-    assert re.match(r"refused: the result at .* is (nan|inf)", said), said
-
-
 def test_other_sizes_count_too() -> None:
     def floored(x: Any) -> Any:
         return on_blocks(double, x, grid=(len(x) // 128,), out_shape=like(x.shape, F32))

@@ -23,17 +23,6 @@ def judged() -> pandas.DataFrame:
     return points[points.refused == ""]
 
 
-def test_the_record_has_each_point_once_and_says_what_is_doubtful() -> None:
-    points = validation.points()
-    measured = ["model", "chip", "inputs", "outputs", "first_ms", "token_ms"]
-    assert len(points) == len(points.drop_duplicates(measured)) == 2195
-    assert points.doubt.notna().sum() == 121
-    assert (points.workers.isna() & points.reader_tensor.notna()).sum() == 451
-    devices = points.tensor * points.data
-    assert (devices[points.expert_widths.notna()] >= 1).all()
-    assert (points[["first_ms", "token_ms", "concurrency"]] > 0).all().all()
-
-
 def test_a_point_is_predicted_as_its_benchmark_ran_it() -> None:
     points = validation.points()
     one = points[(points.model == "llama-3-70b") & (points.chip == "h200") & (points.tensor == 8)]

@@ -1,8 +1,5 @@
 """Numbers and tables for people."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,23 +59,6 @@ def test_a_table_for_reading():
     assert frame.loc["a"].tolist() == ["12,345", "0.123", "yes", "yes"]
     assert frame.loc["b"].tolist() == ["1,000", "–", "no", "–"]
     assert frame.loc["c"].tolist() == ["–", "2.5", "–", "–"]
-
-
-def test_every_table_of_a_notebook_reads_so():
-    """In a kernel, once `use_tables` was called."""
-    code = """
-import pandas
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance()
-from roofline_helpers.common import show
-show.use_tables()
-data, _ = shell.display_formatter.format(pandas.DataFrame({"N": [64, 2048], "x": [1 / 3, None]}))
-print(data["text/plain"])
-print("<td>0.333</td>" in data["text/html"], "<td>–</td>" in data["text/html"])
-"""
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines() == ["N          x", "64     0.333", "2,048      –", "True True"]
 
 
 def test_progress_is_for_terminals_whatever_the_environment_says(

@@ -123,15 +123,6 @@ def test_a_limit_on_seconds_is_held_against_the_time_to_expect() -> None:
     assert Limit.parse("seconds", "<= 3 ms").broken(chain) is None
 
 
-def test_a_program_that_fits_is_held_against_its_baseline_too(
-    tmp_path: Path, compiled: list[Any]
-) -> None:
-    compiled += [REPORT, doubled(REPORT)]
-    budget_in(tmp_path, update=True)(step, 1, chip="v6e", fits=True)
-    with pytest.raises(pytest.fail.Exception, match=r"test_a\.json"):
-        budget_in(tmp_path)(step, 1, chip="v6e", fits=True)
-
-
 def test_a_baseline_is_written_and_held(tmp_path: Path, compiled: list[Any]) -> None:
     compiled += [REPORT] * 3 + [doubled(REPORT)] * 2
     with pytest.raises(pytest.fail.Exception, match="pytest --roofline-update"):
@@ -164,15 +155,6 @@ def test_another_compiler_is_told_apart(tmp_path: Path, compiled: list[Any]) -> 
         budget_in(tmp_path)(step, 1, chip="v6e")
     with pytest.raises(pytest.xfail.Exception, match=r"JAX 9\.9\.9"):
         budget_in(tmp_path, strict=False)(step, 1, chip="v6e")
-
-
-def test_two_calls_need_names(tmp_path: Path, compiled: list[Any]) -> None:
-    compiled += [REPORT] * 4
-    roofline = budget_in(tmp_path, update=True)
-    roofline(step, 1, chip="v6e")
-    roofline(step, 1, chip="v6e", name="wide")
-    with pytest.raises(BadValue, match="name="):
-        roofline(step, 1, chip="v6e")
 
 
 # --- what pytest loads ----------------------------------------------------------------------------

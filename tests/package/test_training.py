@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import roofline_helpers as rh
 from roofline import network as net
 from roofline import serving, training
-from roofline.network.measured import by_law
 from roofline.training import TrainingStep
 from roofline.training.step import GROUPED, matrix_rate
 from roofline_helpers import models
@@ -371,14 +370,6 @@ def test_a_token_is_sent_once_to_each_chip_that_has_some_of_its_experts() -> Non
         training.least_width(cube, cube["x"], active=0)
 
 
-def test_fsdp_across_hosts_needs_more_tokens() -> None:
-    # eight network cards of a host bring the weights in together, 400 GB/s; or one alone
-    hosts = net.topology("h100", 64)
-    peak = hosts.chip.peak("bf16").value
-    assert training.least_tokens(hosts, hosts.axes) == approx(peak / 400e9 * 7 / 8)
-    assert training.least_tokens(hosts, hosts["nic"]) == approx(peak / 50e9 * 7 / 8)
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
 
@@ -543,12 +534,3 @@ def test_products_take_what_their_laws_say() -> None:
     assert step.compute == approx(3 * forward + 3.5 * attention, rel=1e-3)
     recomputed = on_gpus({"fsdp": 8}, law=True, recompute="attention")
     assert recomputed.compute - step.compute == approx(attention, rel=1e-6)
-
-
-def test_exchanges_within_a_host_take_what_their_laws_say() -> None:
-    roof, law = (on_gpus({"fsdp": 2, "tensor": 4}, law=law) for law in (False, True))
-    chip = roof.setting.topology.chip
-    taken = [e.count * by_law(e.collective, chip).seconds for e in law.exchanges]
-    assert law.hidden + law.exposed == approx(sum(taken))
-    assert law.exposed != approx(roof.exposed, rel=0.01)
-    assert law.table()["ms in all"].sum() == approx(1e3 * sum(taken))

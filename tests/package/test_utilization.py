@@ -104,16 +104,6 @@ def test_no_published_run_is_called_impossible_or_little() -> None:
         assert TEXTS["little"] not in run.doubts(), row.key
 
 
-def test_layers_with_a_state_and_a_missing_length_are_said() -> None:
-    hybrid = mfu("qwen3-next-80b", "h100", 1000, seq=4096)
-    assert hybrid.flops > hybrid.counts["matmuls"]
-    assert TEXTS["state"] in hybrid.doubts()
-    assert TEXTS["state"] not in mfu("llama-3-8b", "h100", 1000, seq=4096).doubts()
-    short = mfu("llama-3-8b", "h100", 1000)
-    assert "attention not counted" in short.headline()
-    assert short.mfu < mfu("llama-3-8b", "h100", 1000, seq=4096).mfu
-
-
 def test_bad_calls() -> None:
     with pytest.raises(UnknownName, match="a part of a GPU"):
         mfu("llama-3-8b", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", 1000)

@@ -65,22 +65,6 @@ def test_with_a_floor_fusing_gains_as_much_as_a_narrow_cache() -> None:
     assert cache.times == pytest.approx((1.06, 1.07), abs=0.01)
 
 
-def test_a_launch_and_its_work_overlap() -> None:
-    """2048³ on an H100: 26.9 µs alone and 37.6 from Python, where the shortest call takes 35."""
-    [sample] = [
-        s
-        for s in rh.measured.device_records()["h100"].samples
-        if s.name == "matmul 2048×2048×2048 bf16" and s.source == "jax"
-    ]
-    alone = sample.counters["seconds"]  # type: ignore[index]
-    assert H100.dispatch is not None
-    call = float(H100.dispatch)
-    assert max(alone, call) < sample.seconds < max(alone, call) * 1.1 < 0.7 * (alone + call)
-    roof = H100.roofline(reached=True)
-    job = work.matmul(2048, 2048, 2048)
-    assert roof.time(job) == job.matrix_flops / roof.peak
-
-
 def test_no_kernel_that_was_profiled_beats_published_roof_and_floor() -> None:
     for key, record in rh.measured.device_records().items():
         chip = rh.chip(key)
@@ -91,7 +75,6 @@ def test_no_kernel_that_was_profiled_beats_published_roof_and_floor() -> None:
             moved = sample.counters["dram_read"] + sample.counters["dram_written"]
             seconds = sample.counters["seconds"]
             roof = chip.roofline(sample.dtype)
-            assert roof.floor is not None
             assert seconds >= roof.floor, (key, sample.name)
             assert seconds >= moved / roof.bandwidth, (key, sample.name)
             assert seconds >= sample.matrix_flops / roof.peak, (key, sample.name)

@@ -6,7 +6,6 @@ import pytest
 from roofline_helpers import UnknownName, Work
 from roofline_helpers.work import all_reduce, fuse, fusion_chain, gelu, matmul, relu, softmax, total
 
-M = 10**6
 SIDE = 4096
 TENSOR = 2 * SIDE**2  # bytes of one tensor of the chain
 PARAMETERS = 2 * 2 * SIDE  # γ and β

@@ -1,7 +1,5 @@
 """What stays on the chip between two kernels: by hand, at the ends, and against the compiler."""
 
-import pytest
-
 import roofline_helpers as rh
 from roofline import evidence as files
 from roofline_helpers import Work
@@ -76,20 +74,3 @@ def test_the_ends_hold_what_the_compiler_placed() -> None:
     assert seen >= 30
     # Where one kernel's bytes are all there are: the roof does not double at 128 tokens
     assert on_least == {"v4": 512, "v5e": 512, "v6e": 384, "v7x": 128}  # never on two-core v5p
-
-
-@pytest.mark.parametrize("key", ["h100", "h200"])
-def test_scores_too_large_for_a_cache_cross_dram_as_counted_apart(key: str) -> None:
-    """Three kernels on a GPU, by its counters: 1.14 GB, as both ends say where nothing fits."""
-    [sample] = [
-        sample
-        for sample in rh.measured.device_records()[key].samples
-        if sample.name == "naive attention 2×16×2048×128 bf16" and sample.source == "jax"
-    ]
-    assert sample.counters is not None
-    counted = sample.counters["dram_read"] + sample.counters["dram_written"]
-    three = naive_attention(2, 2048, heads=16, head_dim=128)
-    _, capacity = rh.chip(key).on_chip
-    assert resident(*three, capacity=capacity)[1] == three[1]  # the scores travel
-    assert counted == pytest.approx(sum(moved(*three)), rel=0.05)
-    assert counted > 10 * fuse(*three).bytes

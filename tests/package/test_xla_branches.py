@@ -11,7 +11,6 @@ from hlo_texts import program
 from jax import lax
 
 from roofline import xla
-from roofline.testing.budget import Limit
 
 N = 256
 X = spec(N, N, dtype="float32")
@@ -120,44 +119,6 @@ def test_a_branch_is_as_dear_as_its_own_dearest_branch() -> None:
 
     report = xla.analyze(chosen, X, spec(dtype="bool"), spec(dtype="bool"))
     assert [end.matrix_flops for end in report.ends] == [0, 3 * PRODUCT]
-
-
-def on_a_chip() -> xla.Report:
-    report = xla.analyze(by_data, spec(2048, 2048, dtype="float32"), spec(dtype="bool"))
-    return replace(report, target="v6e", platform="tpu")
-
-
-def test_each_line_says_both_ends() -> None:
-    report = on_a_chip()
-    said = report.describe()
-    assert "FLOPs          4.19 MFLOP to 17.2 GFLOP: matrix 0 FLOP to 17.2 GFLOP" in said
-    assert "HBM            33.6 MB to 67.1 MB" in said
-    assert "the compiled program's roof 20.5 µs to 41 µs, by published peaks" in " ".join(
-        said.split()
-    )
-    assert report._repr_html_().count("0 to 1<") == 3
-    assert f"expected {report.expected}" in repr(report)
-    assert "4.19 MFLOP to 17.2 GFLOP, 33.6 MB to 67.1 MB of HBM" in repr(report)
-    stored = xla.Report.from_json(report.to_json())
-    assert (stored.describe(), stored.rows) == (said, report.rows)
-
-
-def test_limits_hold_at_both_ends_and_baselines_see_the_dearest_branch() -> None:
-    report = on_a_chip()
-    for metric, limit, holds in (
-        ("flops", "<= 20 GFLOP", True),
-        ("flops", "<= 10 GFLOP", False),
-        ("seconds", "<= 50 us", True),
-        ("seconds", "<= 30 us", False),
-        ("seconds", ">= 20 us", True),
-    ):
-        assert (Limit.parse(metric, limit).broken(report) is None) == holds, limit
-    grown = tuple(
-        replace(row, read={"hbm": 2 * row.read_bytes}) if row.dearest else row
-        for row in report.rows
-    )
-    assert report.diff(replace(report, rows=grown))
-    assert not report.diff(replace(report))
 
 
 def branches(

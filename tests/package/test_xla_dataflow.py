@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hlo_texts import program
-from jax.extend.core import Literal
 from random_programs import MARK, Program
 
 from roofline.xla.facts import Known, facts_of
@@ -128,52 +127,6 @@ def test_share_of_a_product(name: str) -> None:
     graph, _, needs = read(written(f, *arguments))
     products = [node for node in graph.nodes if node.op in ("dot", "convolution")]
     assert min(needs.useful(node).share for node in products) == pytest.approx(share)
-
-
-PRODUCTS = ("dot_general", "conv_general_dilated")
-
-
-def run(jaxpr: Any, consts: Any, arguments: Any, added: Any, seen: list[Any]) -> list[Any]:
-    """Run a jaxpr; note the operands of its products, and add to their results."""
-    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
-    for equation in jaxpr.eqns:
-        given = [v.val if isinstance(v, Literal) else values[v] for v in equation.invars]
-        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
-        if equation.primitive.name in ("pjit", "jit", "closed_call", "custom_jvp_call"):
-            made = run(inner.jaxpr, inner.consts, given, added, seen)
-        else:
-            out = equation.primitive.bind(*given, **equation.params)
-            made = out if equation.primitive.multiple_results else [out]
-            if equation.primitive.name in PRODUCTS:
-                seen.append(given[:2])
-                made = [made[0] + added.get(len(seen) - 1, 0.0)]
-        values |= dict(zip(equation.outvars, made, strict=True))
-    return [v.val if isinstance(v, Literal) else values[v] for v in jaxpr.outvars]
-
-
-@pytest.mark.parametrize("name", [name for name in BY_HAND if "turns" not in name])
-def test_products_by_cotangents(name: str) -> None:
-    f, arguments, _ = BY_HAND[name]
-    draw = np.random.default_rng(0)
-    arguments = tuple(
-        jnp.asarray(draw.standard_normal(x.shape) + 2, x.dtype) if x.dtype == jnp.float32 else x
-        for x in arguments
-    )
-    graph, known, needs = read(written(f, *arguments))
-    products = [node for node in graph.nodes if node.op in ("dot", "convolution")]
-    jaxpr, operands = jax.make_jaxpr(f)(*arguments), list[Any]()
-    run(jaxpr.jaxpr, jaxpr.consts, arguments, {}, operands)
-    for number, node in enumerate(products):
-
-        def weighted(added: Any, number: int = number) -> Any:
-            out = run(jaxpr.jaxpr, jaxpr.consts, arguments, {number: added}, [])
-            weight = np.random.default_rng(1)
-            return sum(jnp.sum(o * weight.standard_normal(o.shape)) for o in out)
-
-        cotangent = jax.grad(weighted)(jnp.zeros(node.dims))
-        assert needs[node].share == pytest.approx(float((cotangent != 0).mean()))
-        for operand, value in zip(node.ops[:2], operands[number], strict=True):
-            assert known[operand].nonzero.share == pytest.approx(float((value != 0).mean()))
 
 
 # --- random programs ------------------------------------------------------------------------------

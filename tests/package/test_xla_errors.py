@@ -11,7 +11,7 @@ from compiled_reports import needs
 from jax.experimental import pallas as pl
 from jax.sharding import NamedSharding, PartitionSpec
 
-from roofline import kernels, xla
+from roofline import xla
 from roofline.xla import targets
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 
@@ -52,12 +52,6 @@ def test_functions_that_do_not_trace() -> None:
             xla.analyze(fn, *args)
 
 
-def test_iterators_as_arguments() -> None:
-    for given in ((jnp.ones(3) for _ in range(2)), zip([jnp.ones(3)], strict=True)):
-        with pytest.raises(BadType, match=r"generator|zip"):
-            xla.analyze(lambda rows: sum(rows), given)
-
-
 def test_layouts_and_meshes_that_a_chip_does_not_have() -> None:
     needs("v6e")
     with pytest.raises(xla.NoCompiler, match="v6e:3x5"):
@@ -82,29 +76,6 @@ def test_a_kernel_for_gpus_is_not_one_for_a_tpu() -> None:
         call = pl.pallas_call(lambda x, y: None, out_shape=spec(8, 8), compiler_params=params)
         with pytest.raises(BadValue, match=backend.replace("_", " ")):
             xla.analyze(call, spec(8, 8), chip="v6e")
-
-
-def test_the_gradient_of_a_scan_over_attention_is_for_a_tpu_too() -> None:
-    needs("v5e")
-
-    def layers(q: Any) -> Any:
-        turns = jax.lax.scan(lambda x, _: (kernels.attention(x, x, x), None), q, length=2)
-        return turns[0].astype("float32").sum()
-
-    report = xla.analyze(jax.grad(layers), spec(1, 2, 512, 128), chip="v5e")
-    matmul = 2 * 2 * 512 * 512 * 128
-    assert report.matrix_flops == pytest.approx(2 * (2 + 3 + 4) * matmul, rel=0.003)
-
-
-def test_what_is_evaluated_while_tracing_runs_here() -> None:
-    needs("v6e")
-
-    def first(x: jax.Array) -> jax.Array:
-        with jax.ensure_compile_time_eval():
-            n = int(jnp.asarray(3) + jnp.linalg.norm(jnp.ones(1)))
-        return x[:n] * 2
-
-    assert xla.analyze(first, spec(8, dtype="float32"), chip="v6e").vector_flops == 4
 
 
 def test_bad_options() -> None:

@@ -268,30 +268,6 @@ def test_loops_are_counted_by_what_their_counters_do() -> None:
         assert (kernel.reads, kernel.most, kernel.unsure) == ((turns * 8 * 128 * 4,), None, ())
 
 
-def test_data_decide_copies_even_where_branches_cost_as_much() -> None:
-    block = 8 * 128 * 4
-
-    def either(copy: Any, x: Any, other: Any) -> None:
-        def compute() -> None:  # four FLOPs for each element, whose copy has four bytes
-            other[...] = other[...] + 1 + 1 + 1 + 1
-
-        copy(0)
-        lax.cond(other[0, 0] > 0, lambda: copy(1), compute)
-
-    fn = copying(either, pltpu.VMEM((8, 128), jnp.float32))
-    kernel = only(fn, spec(512, 128, dtype="float32"))
-    assert kernel.unsure == ("branches", "copies")
-    assert block <= kernel.reads[0] <= 2 * block
-
-
-def test_a_copy_moves_the_bytes_of_the_type_that_it_is_read_as() -> None:
-    def as_words(copy: Any, x: Any, words: Any) -> None:
-        pltpu.sync_copy(x.bitcast(jnp.int32).at[pl.ds(0, 8), :], words)
-
-    kernel = only(copying(as_words, pltpu.VMEM((8, 128), jnp.int32)), spec(512, 128))
-    assert kernel.reads == (8 * 128 * 4,)
-
-
 def test_scratch_counts_where_it_lies() -> None:
     block = 8 * 128 * 4
 
@@ -320,33 +296,6 @@ def test_scratch_counts_where_it_lies() -> None:
     blocks, out = pl.BlockSpec((8, 128), lambda i, s: (i, 0)), spec(64, 128, dtype="float32")
     fetched = scalars_first(lambda s, x, out: None, blocks, out)
     assert only(fetched, spec(8, dtype="int32"), out).smem == 8 * 4
-
-
-def test_attention_over_pages_has_no_verdict_and_no_upper_end() -> None:
-    paged = pytest.importorskip("jax.experimental.pallas.ops.tpu.paged_attention")
-    needs("v6e")
-
-    def decode(*args: Any) -> Any:
-        return paged.paged_attention(*args, pages_per_compute_block=8)
-
-    sequences, tokens, heads, groups, width = 16, 2048, 32, 8, 128
-    pages = spec(groups, sequences * tokens // 16, 16, width)
-    lengths, page_table = (
-        spec(sequences, dtype="int32"),
-        spec(sequences, tokens // 16, dtype="int32"),
-    )
-    args = spec(sequences, heads, width), pages, pages, lengths, page_table
-    report = explain(decode, *args, chip="v6e", progress=False)
-    flops = 4 * sequences * tokens * heads * width  # if all pages are read: by hand
-    moved = 2 * sequences * tokens * groups * width * BF16
-    assert report.flops <= flops < float("inf") == report.time_at_most
-    assert report.hbm_bytes <= moved < report.most_bytes
-    assert (report.bound, report.bounds, report.intensity, report.extra) == (None, (), None, None)
-    stored = xla.Report.from_json(report.to_json())
-    assert (stored.at_least, stored.most_bytes) == (report.at_least, float("inf"))
-    first = report.findings[0]
-    assert (first.cause, first.kernels) == ("no-roof", ("paged_attention.1",))
-    assert {finding.share for finding in report.findings} == {0.0}
 
 
 def test_a_loop_without_a_known_count_has_no_verdict() -> None:

@@ -10,7 +10,6 @@ from roofline.xla import pallas_kernels
 from roofline.xla.pallas import PallasKernel
 
 BF16 = 2
-OPS = "jax.experimental.pallas.ops.gpu"
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -168,17 +167,6 @@ def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
     assert kernel.traffic == {"hbm": 3.3e6, "vmem": 3e9, "network": 9e6}
 
 
-@pytest.mark.weekly
-def test_no_end_of_a_time_is_under_the_least() -> None:
-    reports = [report for report in xla.records().values() if report.time_at_roof]
-    assert len(reports) > 100
-    for report in reports:
-        assert report.time_at_most >= 0.9999 * report.time_at_roof, report.name
-        assert report.time_with_floor >= 0.9999 * report.time_at_roof, report.name
-        words = report.bounds
-        assert (report.bound is None) == (len(words) != 1), report.name
-
-
 # --- what is unknown, and what is only small ------------------------------------------------------
 
 
@@ -198,44 +186,3 @@ def test_single_numbers_in_a_loop_take_their_turns() -> None:
         assert on_chip.expected.seconds is None
         assert 0.3e-3 < on_chip.expected.low <= 1e-3  # a clock each
         assert on_chip.expected.high == math.inf
-
-
-@pytest.mark.parametrize(
-    ("fn", "shape", "flops", "said"),
-    [
-        (lambda a: a * a + 1, (), 2, "What bounds this program depends, compute or latency"),
-        (lambda a: a + 1, (1,), 1, "What bounds this program depends, compute or latency"),
-        (lambda a: a * 2, (0, 5), 0, "This program runs no kernel, so nothing bounds it"),
-    ],
-)
-def test_a_program_of_single_numbers_or_none_is_known(
-    fn: Any, shape: tuple[int, ...], flops: int, said: str
-) -> None:
-    report = xla.analyze(fn, spec(*shape, dtype="float32"))
-    on_chip = replace(report, target="v6e", platform="tpu")
-    assert (report.flops, report.unknown) == (flops, ())
-    assert said in on_chip.describe()
-    assert "unknown FLOPs" not in on_chip.describe()
-
-
-def test_what_xla_does_not_know_is_no_number() -> None:
-    """XLA writes −1 for a custom call, −2 where counts overflow."""
-    report = xla.analyze(lambda x: x * 2, spec(64))
-    for unknown in (-1.0, -2.0):
-        wrong = dict.fromkeys(("flops", "bytes accessed", "optimal_seconds"), unknown)
-        doubtful = replace(report, xla=wrong)
-        assert (doubtful.xla_flops, doubtful.xla_bytes, doubtful.xla_seconds) == (None,) * 3
-        [line] = [x for x in doubtful.describe().splitlines() if x.startswith("cost_analysis")]
-        assert line.split()[1:] == ["nothing"]
-
-
-def test_a_loop_of_unknown_length_has_no_time_but_a_least_one() -> None:
-    def grow(a: Any) -> Any:
-        return jax.lax.while_loop(lambda c: c.sum() < 1e9, lambda c: c @ a, a)
-
-    square = jax.ShapeDtypeStruct((256, 256), jnp.float32)
-    report = roofline.analyze(grow, square, chip="v6e")
-    assert report.expected is not None
-    assert report.expected.seconds is None
-    assert "at least" in str(report.expected)
-    assert "how often its loop turns" in report.expected.why
