@@ -12,20 +12,6 @@ def test_256_tokens_change_sides() -> None:
     assert {bounds[chip] for chip in ("v5e", "v6e", "v7x", "h100", "b200")} == {"memory"}
 
 
-def test_of_five_operations_two_wait_for_memory_everywhere_and_one_nowhere() -> None:
-    """On the nine chips of chapter 3's strips."""
-    keys = ("v5e", "v5p", "v6e", "v7x", "a100-80gb", "h100", "h200", "h20", "b200")
-    roofs = {key: rh.chip(key).roofline("bf16") for key in keys}
-    jobs = (
-        (rh.work.layernorm(65_536, 4096), set()),
-        (rh.work.matmul(32, 16384, 4096), set()),
-        (rh.work.attention_scores(32, 2048, heads=32, head_dim=128), {"h20"}),
-        (rh.work.matmul(65_536, 16384, 4096), set(keys)),
-    )
-    for job, compute in jobs:
-        assert {key for key, roof in roofs.items() if roof.bound(job) == "compute"} == compute
-
-
 def test_fp8_moves_a_matmul_with_the_ridge_on_v7x_and_across_it_on_v6e() -> None:
     bounds = {
         chip: [

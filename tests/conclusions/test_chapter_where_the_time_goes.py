@@ -7,8 +7,6 @@ from conclusions import path
 
 import roofline_helpers as rh
 from roofline.diagnosis import ladder
-from roofline.diagnosis.ladder import Step
-from roofline.xla.causes import KEPT, KINDS, MOVED, WIDE
 from tools.notebooks import run as notebooks
 
 
@@ -21,24 +19,6 @@ def kinds() -> dict[str, str]:
     return names["KINDS"]
 
 
-def gone(steps: tuple[Step, ...]) -> dict[str, float]:
-    """Return the share of the lost time by kind of what was taken away."""
-    lost = dict.fromkeys(KINDS, 0.0)
-    for one, other in pairwise(steps):
-        lost[kinds()[other.rung]] += one.why.wall - other.why.wall
-    return {kind: seconds / sum(lost.values()) for kind, seconds in lost.items()}
-
-
-@pytest.mark.parametrize(("batch", "least"), [(1, 0.8), (16, 0.9), (64, 0.9)])
-def test_decode_lost_most_to_what_is_moved_and_not_changed(batch: int, least: float) -> None:
-    assert gone(ladder.committed()["decode-rungs"].select(batch=batch))[MOVED] > least
-
-
-def test_training_lost_most_to_types_then_scores_then_recomputation() -> None:
-    shares = gone(ladder.committed()["training"].steps[:4])
-    assert sorted(shares, key=lambda kind: -shares[kind])[:3] == [WIDE, KEPT, "again"]
-
-
 def test_the_first_finding_before_a_large_change_is_of_its_kind() -> None:
     """But for recomputation that the author asked for, which is no finding."""
     for name in ("decode-rungs", "training"):
@@ -49,15 +29,6 @@ def test_the_first_finding_before_a_large_change_is_of_its_kind() -> None:
         ):
             if one.why.wall - other.why.wall > 0.2 * one.why.wall:
                 assert one.why.findings[0].kind == kinds()[other.rung]
-
-
-def test_what_is_named_at_first_is_half_in_decode_and_four_fifths_in_training() -> None:
-    for name, last, low, high in (("decode-rungs", -1, 0.5, 0.6), ("training", 3, 0.75, 0.85)):
-        sizes = {"batch": 16} if name == "decode-rungs" else {"batch": 4}
-        steps = ladder.committed()[name].select(**sizes)
-        first, end = steps[0].why, steps[last].why
-        named = sum(finding.seconds for finding in first.findings if finding.kind)
-        assert low < named / (first.wall - end.wall) < high
 
 
 def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
