@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from roofline import xla
+from roofline.xla import compiler
+from roofline.xla.lower import Arguments, lower
+from roofline.xla.targets import target_of
+from tools.programs import _ahead as compile_ahead  # the compiler, also where programs are kept
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,3 +52,29 @@ def test_no_accelerator_type_ends_the_process() -> None:
     assert without[1]["flops"] == 2 * 2048**3
     for kind in ("v5litepod-1", "v6e-1", "v4-8"):
         assert compiled(kind) == without, kind
+
+
+def test_costs_that_could_end_the_process_are_asked_in_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import jax
+
+    square = jax.ShapeDtypeStruct((512, 512), "bfloat16")
+    lowered = lower(jax.numpy.matmul, Arguments((square, square)), {}, target_of("v5e"))
+    expected = compile_ahead(lowered).costs
+    around = []
+    ask = subprocess.run
+
+    def watched(command: Any, **options: Any) -> Any:
+        around.append(options["env"])
+        return ask(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", watched)
+    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v6e-1")
+    monkeypatch.setattr(compiler, "SOUND", (99, 0))
+    assert compile_ahead(lowered).costs == expected
+    assert set(expected) >= {"flops", "bytes accessed"}
+    [environment] = around
+    assert environment.keys() >= {"TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD"}
+    assert "TPU_ACCELERATOR_TYPE" not in environment
+    assert environment["JAX_PLATFORMS"] == "cpu"
