@@ -1,6 +1,8 @@
 """Conclusions of the chapter serving-under-load: each test would refute one."""
 
 import dataclasses
+import decimal
+import math
 from typing import Any
 
 import pytest
@@ -106,3 +108,50 @@ def test_with_many_sequences_a_small_draft_gains_if_its_guesses_are_accepted() -
     for acceptance, gain in {0.6: 1.27, 0.4: 0.95, 0.3: 0.83}.items():
         ahead = roofline.serving.speculative(target, draft, draft_tokens=3, acceptance=acceptance)
         assert target.seconds / ahead.time_per_token == pytest.approx(gain, abs=0.03)
+
+
+@pytest.mark.parametrize(("busy", "late"), [(0.5, 2.0), (0.8, 5.2), (0.9, 10.4), (0.95, 20.6)])
+def test_one_first_token_of_a_hundred_is_so_late_if_prompts_come_at_random(
+    busy: float, late: float
+) -> None:
+    """By Crommelin's formula for one server with a fixed service and random arrivals (1932)."""
+    place = roofline.network.topology("v6e", "2x4", ceilings="reached")
+    apart = on_v6e(concurrency=32, inputs=8000, readers=roofline.serving.Readers(1))
+    assert apart.readers is not None
+    read = apart.readers.prompt
+    whole = roofline.serving.step(
+        "llama-3-70b", place, {"tensor": 8}, phase="prefill", context=8000
+    )
+    assert read == pytest.approx(whole.seconds)
+
+    def within(seconds: float) -> float:
+        """The share of prompts that have been read after so many seconds."""
+        with decimal.localcontext(prec=80):
+            waits = (decimal.Decimal(seconds) - decimal.Decimal(read)) / decimal.Decimal(read)
+            rate = decimal.Decimal(busy)  # arrivals while one is read
+            terms = (
+                (-rate * (waits - k)) ** k / math.factorial(k) * (rate * (waits - k)).exp()
+                for k in range(int(waits) + 1)
+            )
+            return float((1 - rate) * sum(terms))
+
+    assert within(0.97 * late) < 0.99 < within(1.03 * late)
+
+
+def test_a_guessed_token_gains_least_where_it_wakes_the_most_experts() -> None:
+    model = rh.models.model("deepseek-v3")
+    host = roofline.network.topology("h200", 8, ceilings="reached")
+    draft = roofline.serving.speculation.own_module(model)
+    asked: dict[str, Any] = {"weights": "fp8", "activations": "fp8", "law": True, "context": 1500}
+    gain = {}
+    for users in (1, 8, 16, 64, 256):
+        target, ahead = (
+            roofline.serving.step(one, host, {"tensor": 8}, batch=users, **asked)
+            for one in (model, draft)
+        )
+        guess = roofline.serving.speculative(target, ahead, draft_tokens=1, acceptance=0.85)
+        gain[users] = target.seconds / guess.time_per_token
+    assert max(gain[8], gain[16]) < 1.45 < 1.5 < min(gain[1], gain[64], gain[256])
+    assert model.experts is not None
+    woken = {n: model.experts.chosen_by(2 * n) - model.experts.chosen_by(n) for n in gain}
+    assert sorted(woken, key=woken.__getitem__)[-2:] == [8, 16]
