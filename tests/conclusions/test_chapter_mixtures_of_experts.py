@@ -132,3 +132,18 @@ def test_the_split_of_qwen_hardly_matters_for_64_users_and_the_type_does() -> No
     for name in ("bf16", "fp8"):
         assert abs(ms[name, "expert"] / ms[name, "tensor"] - 1) < 0.06
     assert ms["fp8", "tensor"] < 0.78 * ms["bf16", "tensor"]
+
+
+def test_one_user_of_eight_gpus_gains_from_guesses_though_their_bytes_lose() -> None:
+    host = network.topology("h200", 8, ceilings="reached")
+    model = rh.models.model("qwen3-235b")
+    narrow: dict[str, Any] = {"weights": "fp8", "activations": "fp8"}
+    asked: dict[str, Any] = {"context": 1500, "law": True, **narrow}
+    gain = {}
+    for users in (1, 4, 64):
+        step = roofline.serving.step(model, host, {"tensor": 8}, batch=users, **asked)
+        gain[users] = sum(0.6**n for n in range(4)) * step.seconds / step.but(new=4).seconds
+        if users == 1:
+            read = model.matrix_flops() / 2 / host.chips / host.chip.memory["hbm"].bandwidth.value
+            assert step.seconds > 10 * read
+    assert 1.5 < gain[4] < min(gain[1], gain[64])
