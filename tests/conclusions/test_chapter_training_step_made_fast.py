@@ -1,10 +1,13 @@
 """Conclusions of the chapter training-step-made-fast: each test would refute one."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 from conclusions import kept
 
+import roofline
+import roofline_helpers as rh
 from roofline.diagnosis import ladder
 
 
@@ -67,3 +70,20 @@ def test_matmuls_beside_an_exchange_run_slower() -> None:
         launches.append(sum(row.launches for row in why.kernels))
     assert [rate / rates[0] for rate in rates] == pytest.approx([1, 0.95, 0.97], abs=0.01)
     assert len(set(launches)) == 3
+
+
+def test_a_layer_s_input_crosses_to_the_host_in_its_time_and_its_results_do_not() -> None:
+    """By the step's own count of a layer's forward pass, and PCIe 5 with 16 lanes."""
+    model = rh.models.LLAMA_3_8B
+    host = roofline.network.topology("h200", 4, ceilings="reached")
+    few, many = (
+        roofline.training.step(
+            replace(model, layers=layers), host, {"fsdp": 4}, batch=16, seq=2048, recompute="none"
+        )
+        for layers in (8, 16)
+    )
+    forward = (many.least_seconds - few.least_seconds) / 8 / 3  # the backward pass takes two
+    crosses = 8192 * 2 / (16 * 32e9 * 128 / 130 / 8)  # seconds of one number for each token
+    assert 4.5 < forward / (crosses * model.d_model) < 5.5
+    wide = 3 * model.d_model + 2 * model.kv_heads * model.head_dim + 2 * model.d_ff
+    assert 1.9 < crosses * wide / forward < 2.3
