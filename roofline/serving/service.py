@@ -18,6 +18,7 @@ from roofline.serving.loads import Load, NoRoom, Readers, at_concurrency
 from roofline.serving.setting import TYPES, origin
 from roofline.serving.tensor_parallel import COUNTS
 from roofline.terminal import Grid
+from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadValue, UnknownName, whole
 from roofline_helpers.common.show import si, significant
@@ -304,12 +305,13 @@ def answer(
     >>> answer("llama-3-8b", "h100", [8], inputs=1024, outputs=256).text[:4]
     'Yes.'
     """
+    decoder, device = model_of(model), chip_of(chip)
     try:
         if target is not None:
-            return _for_target(model, chip, target, chips, asked)
-        loads = [*map(service(model, chip, chips=chips or 1, **asked), concurrency)]
+            return _for_target(decoder, device, target, chips, asked)
+        loads = [*map(service(decoder, device, chips=chips or 1, **asked), concurrency)]
     except NoRoom as error:
-        return Answer(_no_room(error, model, chip, chips or 1, asked))
+        return Answer(_no_room(error, decoder, device, chips or 1, asked))
     last = loads[-1]
     return Answer(f"{_verdict(last)} {_says(last)}", loads)
 
@@ -340,8 +342,8 @@ def _says(load: Load) -> str:
 
 
 def _for_target(
-    model: Any,
-    chip: Any,
+    model: Decoder,
+    chip: Chip,
     target: tuple[float, dict[str, float]],
     chips: int | None,
     asked: dict[str, Any],
@@ -358,7 +360,7 @@ def _for_target(
             if chips is not None:
                 raise
     if not points:
-        raise refused or NoRoom(f"no engine of {chip} can hold {model}")
+        raise refused or NoRoom(f"no engine of {chip.name} can hold {model.name}")
     points.sort(key=lambda point: (point[1].best or math.inf, -point[0].chips))
     load, needed = points[0]
     limits = "".join(f", {name} {si(limit, 's')}" for name, limit in target[1].items())
@@ -417,7 +419,7 @@ def _operating(
     return best, Range(needed.get("low"), needed["best"], needed.get("high"))
 
 
-def _no_room(error: NoRoom, model: Any, chip: Any, count: int, asked: dict[str, Any]) -> str:
+def _no_room(error: NoRoom, model: Decoder, chip: Chip, count: int, asked: dict[str, Any]) -> str:
     """Return why there is no room, in which types, and with what there would be."""
     fewest = next((n for n in (*COUNTS, 16, 32, 64) if _fits(model, chip, n, asked)), None)
     types: dict[str, Any] = {name: asked.get(name) for name in TYPES}
@@ -429,14 +431,14 @@ def _no_room(error: NoRoom, model: Any, chip: Any, count: int, asked: dict[str, 
     said = f"{word}. {error}. Types: {here.types}."
     if fewest:
         said += f" In these {fewest} chip{'s have' if fewest > 1 else ' has'} room."
-    narrow = "fp8" if "fp8" in chip_of(chip).matrix else "int8"
+    narrow = "fp8" if "fp8" in chip.matrix else "int8"
     for kind in (narrow, "int4"):
         if _fits(model, chip, count, {**asked, "weights": kind, "activations": None}):
             return f"{said} With weights in {kind} it fits."
     return said
 
 
-def _fits(model: Any, chip: Any, count: int, asked: dict[str, Any]) -> bool:
+def _fits(model: Decoder, chip: Chip, count: int, asked: dict[str, Any]) -> bool:
     with suppress(BadValue, UnknownName):
         return bool(service(model, chip, chips=count, **asked))
     return False
