@@ -449,14 +449,10 @@ def namesakes(given: Any) -> tuple[Chip, ...]:
     if isinstance(asked, Chip) or asked in chosen.device_kinds or "sxm" in asked.casefold():
         return ()
     words, sizes = _words(asked)
-    by_architecture = words == {chosen.architecture}
-    return tuple(
-        other
-        for other in all_chips()
-        if other is not chosen
-        and (_fits(other, words, sizes, part=True) or by_architecture)
-        and (not by_architecture or other.architecture == chosen.architecture)
-    )
+    others = [other for other in all_chips() if other is not chosen]
+    if words == {chosen.architecture}:  # "gfx950", as AMD's tools print it
+        return tuple(other for other in others if other.architecture == chosen.architecture)
+    return tuple(other for other in others if _fits(other, words, sizes, part=True))
 
 
 _SIZE = re.compile(r"(\d+)g(?:i?b)?")

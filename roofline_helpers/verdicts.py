@@ -121,16 +121,12 @@ class _Results:
     def on(self) -> tuple[str, ...]:
         """The fields of `Scenario` that alone change the word of some case."""
         words = {case: self._word_of(result) for case, result in self.found.items()}
-        return tuple(
-            axis
-            for axis in WORDS
-            if any(
-                words[a] != words[b]
-                for a, b in product(words, words)
-                if getattr(a, axis) != getattr(b, axis)
-                and all(getattr(a, f) == getattr(b, f) for f in WORDS if f != axis)
-            )
-        )
+        changing = set()
+        for a, b in product(words, words):
+            apart = [axis for axis in WORDS if getattr(a, axis) != getattr(b, axis)]
+            if len(apart) == 1 and words[a] != words[b]:
+                changing |= {*apart}
+        return tuple(axis for axis in WORDS if axis in changing)
 
     def __repr__(self) -> str:
         why = f" on {' and '.join(WORDS[axis] for axis in self.on)}" if self.on else ""

@@ -80,14 +80,13 @@ def scopes(noted: str) -> list[str]:
     def is_line(text: str) -> bool:
         return re.match(r'"[^"]*":\d', text) is not None
 
-    return [
-        text.split("(#")[0]
-        for text in defined.values()
-        if text.startswith('"')
-        and not is_line(text)
-        # nor a function of the stack, which stands at a line
-        and not any(is_line(defined.get(one, "")) for one in REFERRED.findall(text))
-    ]
+    names = []
+    for text in defined.values():
+        # a function of the stack stands at a line
+        is_function = any(is_line(defined.get(one, "")) for one in REFERRED.findall(text))
+        if text.startswith('"') and not is_line(text) and not is_function:
+            names.append(text.split("(#")[0])
+    return names
 
 
 def key_of(lowered: Lowered) -> str:

@@ -85,11 +85,9 @@ def with_waits(trace: Trace, programs: Mapping[str, Program]) -> Trace:
         ends = {plane: sorted(events, key=_end) for plane, events in by_plane.items()}
         for plane, events in by_plane.items():
             group = next((g for g in groups if number_of(plane) in g), None)
-            others = {
-                name: ends[name]
-                for name in ends
-                if name != plane and (group is None or number_of(name) in group)
-            }
+            others = {name: found for name, found in ends.items() if name != plane}
+            if group is not None:
+                others = {name: others[name] for name in others if number_of(name) in group}
             for event in events:
                 last = _last(event, plane, others)
                 if last is not None:

@@ -90,16 +90,13 @@ class Flow:
 
     def made(self, name: str) -> list[Node]:
         """Return the values of a kernel that others read, or the program returns."""
-        return [
-            node
-            for node in self.kernels.get(name, ())
-            if node.op not in ("constant", ELEMENT)
-            and (
-                not node.users
-                or node.number in self.results
-                or any(user.kernel != name for user in node.users)
-            )
-        ]
+        made = []
+        for node in self.kernels.get(name, ()):
+            inside = bool(node.users) and all(user.kernel == name for user in node.users)
+            leaves = not inside or node.number in self.results
+            if leaves and node.op not in ("constant", ELEMENT):
+                made.append(node)
+        return made
 
     def taken(self, name: str) -> Iterator[tuple[Node, Node, Part]]:
         """Yield what a kernel reads of other kernels' values: value, reader, and needed part."""

@@ -264,11 +264,8 @@ def _grouped(rows: Sequence[TimedRow], key: Callable[[TimedRow], Any]) -> dict[A
 
 def _common(matched: Sequence[tuple[list[TimedRow], list[TimedRow]]]) -> float:
     """Return the factor by which nearly all matched kernels take longer; 1 if there is none."""
-    sums = [
-        [math.fsum(row.busy or row.seconds for row in rows) for rows in pair]
-        for pair in matched
-        if pair[0][0].kind == KERNEL
-    ]
+    kernels = [pair for pair in matched if pair[0][0].kind == KERNEL]
+    sums = [(_busy(before), _busy(after)) for before, after in kernels]
     least = 0.002 * math.fsum(before for before, _ in sums)
     ratios = [after / before for before, after in sums if min(before, after) > least]
     if len(ratios) < 5:
@@ -276,6 +273,10 @@ def _common(matched: Sequence[tuple[list[TimedRow], list[TimedRow]]]) -> float:
     middle = statistics.median(ratios)
     near = sum(abs(ratio / middle - 1) < NOTICED / 2 for ratio in ratios)
     return middle if near >= 0.8 * len(ratios) and abs(middle - 1) > NOTICED / 2 else 1.0
+
+
+def _busy(rows: Sequence[TimedRow]) -> float:
+    return math.fsum(row.busy or row.seconds for row in rows)
 
 
 @dataclass(frozen=True)

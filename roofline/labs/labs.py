@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -182,12 +183,10 @@ def _times() -> dict[str, Any]:
             rows = group("matmul", chip, dtype)
             columns = zip(rows["m"], rows["n"], rows["k"], rows["seconds"], strict=True)
             found = {(m, n, k): float(f"{1e6 * seconds:.3g}") for m, n, k, seconds in columns}
-            times.setdefault(chip, {})[dtype] = {
-                f"{n}x{k}": [found[m, n, k] for m in ROWS]
-                for n in SIDES
-                for k in SIDES
-                if (1, n, k) in found  # some shapes are kept for blind tests
-            }
+            by_weights = times.setdefault(chip, {}).setdefault(dtype, {})
+            for n, k in product(SIDES, SIDES):
+                if (1, n, k) in found:  # some shapes are kept for blind tests
+                    by_weights[f"{n}x{k}"] = [found[m, n, k] for m in ROWS]
     return {"rows": ROWS, "sides": SIDES, "times": times}
 
 
@@ -462,15 +461,12 @@ def _intensities(step: serving.ServingStep) -> dict[str, str]:
     """Return the range of FLOP/byte of the matmuls, of attention and of the norms."""
     groups = groups_of(step)
     groups["norms"] = [k for k in groups.pop("rest") if "RMSNorm" in k.name]
-    return {
-        name: " to ".join(
-            dict.fromkeys(
-                significant(end([k.work.intensity for k in kernels if k.work.flops]), 2)
-                for end in (min, max)
-            )
-        )
-        for name, kernels in groups.items()
-    }
+    ranges = {}
+    for name, kernels in groups.items():
+        every = [kernel.work.intensity for kernel in kernels if kernel.work.flops]
+        ends = significant(min(every), 2), significant(max(every), 2)
+        ranges[name] = " to ".join(dict.fromkeys(ends))  # one number where both are the same
+    return ranges
 
 
 def _prediction(today: serving.ServingStep, roof: Roofline, between: Mapping[str, str]) -> Element:

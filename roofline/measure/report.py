@@ -111,14 +111,11 @@ def draw(
         order = sorted(peaks, key=lambda name: name not in ("bf16", "fp32"))
         dtype = max(order[:2], key=lambda name: peaks[name]) if peaks else "fp32"
     roof, wanted = record.roofline(dtype), dtype_of(dtype)
-    kernels = {
-        sample.name.removesuffix(f" {wanted}"): sample  # the roof's name says it for all
-        for sample in record.samples
-        if sample.group not in CEILINGS
-        and sample.dtype == wanted
-        and sample.passes
-        and sample.flops
-    }
+    kernels = {}
+    for sample in record.samples:
+        counted = sample.group not in CEILINGS and sample.flops
+        if counted and sample.dtype == wanted and sample.passes:
+            kernels[sample.name.removesuffix(f" {wanted}")] = sample  # the roof's name says it
     points = {name: sample.intensity for name, sample in kernels.items()}
     achieved = {name: sample.rate for name, sample in kernels.items()}
     ax = plot.roofline(roof, points, achieved=achieved, ax=ax)

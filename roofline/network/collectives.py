@@ -440,20 +440,18 @@ def least_busy(transfers: Iterable[Transfer]) -> float:
     >>> f"{1e3 * least_busy(gathers):.1f} ms"
     '9.7 ms'
     """
-    loads = [
-        (lanes_of(phase.axes), transfer.count * phase.transfer)
-        for transfer in transfers
-        for collective in transfer.least or (transfer.collective,)
-        for phase in collective.phases
-    ]
+    loads = []
+    for transfer in transfers:
+        for collective in transfer.least or (transfer.collective,):
+            for phase in collective.phases:
+                loads.append((lanes_of(phase.axes), transfer.count * phase.transfer))
 
     def beside(lanes: dict[str, float], links: dict[str, float]) -> float:
         share = min(links.get(name, 0.0) / lane for name, lane in lanes.items())
         return share * sum(lanes.values()) / sum(links.values())
 
-    return max(
-        (sum(t * beside(lanes, links) for lanes, t in loads) for links, _ in loads), default=0.0
-    )
+    bounds = [sum(t * beside(lanes, links) for lanes, t in loads) for links, _ in loads]
+    return max(bounds, default=0.0)
 
 
 COLLECTIVES: dict[str, Callable[..., Collective]] = {

@@ -5,6 +5,7 @@ It imports nothing of this package until a test asks for the fixture.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -62,14 +63,10 @@ def roofline(request: pytest.FixtureRequest) -> Budget:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say what became of baselines; those of other processes are in their reports."""
-    reports = [report for reports in terminalreporter.stats.values() for report in reports]
-    counts = Counter(
-        fate
-        for report in reports
-        if getattr(report, "when", "") == "call"
-        for name, fate in report.user_properties
-        if name == PROPERTY
-    )
+    counts: Counter[str] = Counter()
+    for report in itertools.chain(*terminalreporter.stats.values()):
+        if getattr(report, "when", "") == "call":  # setup and teardown name the properties again
+            counts.update(fate for name, fate in report.user_properties if name == PROPERTY)
     if counts:
         summary = ", ".join(f"{count} {fate}" for fate, count in counts.items())
         terminalreporter.write_line(f"roofline baselines: {summary}")

@@ -186,13 +186,13 @@ class _Lives:
         elif opcode == "copy-start":
             own = own[1:]
         elif opcode in _OVER or instruction.attributes.get("kind") == "kLoop":
-            given = [
-                operands[number][0]
-                for number, name in enumerate(instruction.operands)
-                if shapes[number] == instruction.shape
-                and where.users[name][-1] is instruction
-                and where.by_name[name].opcode not in _VIEWS | {"constant"}
-            ][:1]
+            given = []
+            for name, values, shape in zip(instruction.operands, operands, shapes, strict=True):
+                kept = where.by_name[name].opcode in _VIEWS | {"constant"}
+                read_last = where.users[name][-1] is instruction
+                if shape == instruction.shape and read_last and not kept:
+                    given = values[:1]  # the result takes the memory of the first such operand
+                    break
         elif opcode not in _SAME and not opcode.endswith(("-start", "-done")):
             return
         yield from zip(own, given, strict=False)

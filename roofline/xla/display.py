@@ -281,10 +281,8 @@ def _counts(report: Report) -> list[tuple[str, str]]:
     if report.memory is not None:
         lines.append(("memory", _memory(report, report.memory)))
     if report.host_bytes:
-        to, back = (
-            sum(book.get("host", 0) for book in books)
-            for books in ([k.written for k in report.kernels], [k.read for k in report.kernels])
-        )
+        to = sum(kernel.written.get("host", 0) for kernel in report.kernels)
+        back = sum(kernel.read.get("host", 0) for kernel in report.kernels)
         sides = f"{si(to, 'B')} to it, {si(back, 'B')} from it"
         unknown = "its Python's" if report.platform == "cpu" else "the rate of its link"
         lines.append(("host", f"{sides}: no time, as {unknown} isn't known"))

@@ -116,17 +116,17 @@ def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | No
     if call.target not in PALLAS:
         return None
     dims = [shape.dims for shape in site.operands if shape.dims]
-    same = [
-        kernel
-        for kernel in kernels
-        if [operand.shape for operand in kernel.operands if operand.shape and not operand.result]
-        == dims
-    ]
-    named = [
-        kernel for kernel in same if kernel.name and kernel.name in f"{call.name} {call.op_name}"
-    ]
+    same = [kernel for kernel in kernels if _shapes_read(kernel) == dims]
+    here = f"{call.name} {call.op_name}"
+    named = [kernel for kernel in same if kernel.name and kernel.name in here]
+    # kernels that read alike and count alike may stand for each other
     counts = {(k.matrix_flops, k.vector_flops, k.reads, k.writes): k for k in named or same}
     return next(iter(counts.values())) if len(counts) == 1 else None
+
+
+def _shapes_read(kernel: PallasKernel) -> list[tuple[int, ...]]:
+    read = [operand for operand in kernel.operands if not operand.result]
+    return [operand.shape for operand in read if operand.shape]
 
 
 # --- FLOPs of dots, and of convolutions without the taps that meet only padding ------------------

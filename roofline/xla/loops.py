@@ -257,10 +257,12 @@ def turns_of_loop(program: Module, loop: Instruction, start: Any) -> int | None:
         return int(stated["n"])
     condition, gaps = program.called(loop, "condition")[0], []
     for turn in (0, 1):
-        state = [
-            value + turn * step if isinstance(value, int) and step is not None else None
-            for value, step in zip(start or (), _steps(program, loop, start), strict=True)
-        ]
+        state: list[int | None] = []  # that of the loop at the first turn, and at the second
+        for value, step in zip(start or (), _steps(program, loop, start), strict=True):
+            if isinstance(value, int) and step is not None:
+                state.append(value + turn * step)
+            else:
+                state.append(None)
         test = values_of(program, condition, [state], affine=True)[condition.root.name]
         if not isinstance(test, _Test):
             return None

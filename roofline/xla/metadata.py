@@ -89,15 +89,20 @@ class Frames:
 
 def frames(text: str) -> Frames:
     """Read the tables of a module; empty if it has none."""
-    files, functions = (
-        {n: line.strip('"') for n, line in _table(text, title)}
-        for title in ("FileNames", "FunctionNames")
+
+    def names(title: str) -> dict[int, str]:
+        return {number: line.strip('"') for number, line in _table(text, title)}
+
+    def numbers(title: str) -> dict[int, dict[str, int]]:
+        lines = _table(text, title)
+        return {n: {key: int(value) for key, value in _NUMBER.findall(line)} for n, line in lines}
+
+    return Frames(
+        names("FileNames"),
+        names("FunctionNames"),
+        numbers("FileLocations"),
+        numbers("StackFrames"),
     )
-    locations, calls = (
-        {n: {name: int(value) for name, value in _NUMBER.findall(line)} for n, line in lines}
-        for lines in (_table(text, "FileLocations"), _table(text, "StackFrames"))
-    )
-    return Frames(files, functions, locations, calls)
 
 
 def _table(text: str, title: str) -> Iterator[tuple[int, str]]:

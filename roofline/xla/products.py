@@ -75,17 +75,15 @@ def _dot(
     lhs: tuple[int, ...], rhs: tuple[int, ...], out: tuple[int, ...], left: Any, right: Any
 ) -> Space | None:
     """Return the places of a dot: batch, the left's other axes, the right's, then the summed."""
-    free = [
-        [axis for axis in range(len(dims)) if axis not in batch and axis not in inner]
-        for dims, (batch, inner) in ((lhs, left), (rhs, right))
-    ]
+    of_left = [axis for axis in range(len(lhs)) if axis not in {*left[0], *left[1]}]
+    of_right = [axis for axis in range(len(rhs)) if axis not in {*right[0], *right[1]}]
     batch = len(left[0])
-    if batch + len(free[0]) + len(free[1]) != len(out):
+    if batch + len(of_left) + len(of_right) != len(out):
         return None  # a library's, whose result has another form
     summed = {axis: len(out) + n for n, axis in enumerate(left[1])}
-    first = {axis: n for n, axis in enumerate([*left[0], *free[0]])} | summed
+    first = {axis: n for n, axis in enumerate([*left[0], *of_left])} | summed
     second = {axis: n for n, axis in enumerate(right[0])}
-    second |= {axis: batch + len(free[0]) + n for n, axis in enumerate(free[1])}
+    second |= {axis: batch + len(of_left) + n for n, axis in enumerate(of_right)}
     second |= {axis: len(out) + n for n, axis in enumerate(right[1])}
     return Space((*out, *(lhs[axis] for axis in left[1])), (first, second), len(out))
 
@@ -128,12 +126,11 @@ def _is_batch(window: Window, data: int, places: int) -> bool:
         return False
     for place in (0, 1, places - 1):
         first = place * window.stride - window.low
-        met = [
-            (at // window.base, tap)
-            for tap in range(window.size)
-            for at in [first + tap * window.dilation]
-            if at % window.base == 0 and 0 <= at // window.base < data
-        ]
+        met = []  # an input and its weight, but for zeros between the inputs and around them
+        for tap in range(window.size):
+            input_, between = divmod(first + tap * window.dilation, window.base)
+            if not between and 0 <= input_ < data:
+                met.append((input_, tap))
         if met != [(place, place)]:
             return False
     return True

@@ -163,12 +163,12 @@ class _Piece(NamedTuple):
 
 
 def _pieces(kernels: Work | Sequence[Work]) -> list[_Piece]:
-    return [
-        _Piece(tensor, single(tensor, n * passes.get(tensor, 1)), hatch, i)
-        for i, job in enumerate(as_list(kernels, Work))
-        for group, passes, hatch in ((job.reads, job.passes, ""), (job.writes, {}, "////"))
-        for tensor, n in group.items()
-    ]
+    pieces = []
+    for i, job in enumerate(as_list(kernels, Work)):
+        reads = {tensor: n * job.passes.get(tensor, 1) for tensor, n in job.reads.items()}
+        pieces += [_Piece(tensor, single(tensor, n), "", i) for tensor, n in reads.items()]
+        pieces += [_Piece(tensor, single(tensor, n), "////", i) for tensor, n in job.writes.items()]
+    return pieces
 
 
 def _draw_variant(
