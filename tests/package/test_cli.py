@@ -125,7 +125,7 @@ def test_a_service_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixtu
     for words, end in (
         (["deepseek-v3", "--chip", "h100"], "In these 16 chips have room."),
         (["llama-3-70b", "--chip", "l4"], "after the weights."),
-        (["phi-4", "--chip", "t4"], "With weights in int4 it fits."),
+        (["olmo-2-1124-13b", "--chip", "t4"], "With weights in int4 it fits."),
         (["gpt-oss-120b", "--chip", "rtx-4090"], "after the weights."),  # in four bits as shipped
     ):
         assert main(["serve", *words]) == 1
