@@ -59,7 +59,14 @@ def holds(program: Program, most: float = 8) -> None:
         found = wrong_with(program, most)
     except xla.CannotCompile:  # such as a product of int4 with a batch, which no CPU has
         assume(False)
-    assert not found, "\n".join([*(f"{kind}: {what}" for kind, what in found), "", str(program)])
+    failed_if(found, program)
+
+
+def failed_if(found: list[tuple[str, str]], program: Program | Kernel) -> None:
+    """Fail with what is wrong and the program, in lines that pytest puts nothing before."""
+    if found:
+        said = [f"{kind}: {what}" for kind, what in found]
+        pytest.fail("\n".join([*said, "", str(program)]), pytrace=False)
 
 
 # --- against the count ----------------------------------------------------------------------------
@@ -231,7 +238,8 @@ def test_more_programs_for_chips_and_their_explanations(program: Program) -> Non
     report = roofline.explain(fn, *args, chip=program.chip, progress=False)
     lost = sum(finding.seconds for finding in report.findings or ())
     whole = case_of(report).wall
-    assert lost <= whole * (1 + 1e-9), f"{lost:.3g} s of {whole:.3g} s are claimed\n\n{program}"
+    over = lost > whole * (1 + 1e-9)
+    failed_if([("claimed", f"{lost:.3g} s of {whole:.3g} s")] if over else [], program)
 
 
 @settings(**FIXED, max_examples=8, derandomize=True)
@@ -254,7 +262,8 @@ def test_a_pallas_kernel_is_counted_as_a_walk_over_its_grid_does(kernel: Kernel)
     call, args, (product, other, moved) = kernel.walked()
     [counted] = xla.pallas_kernels(call, *args)
     got = counted.matrix_flops, counted.vector_flops, [*counted.reads, *counted.writes]
-    assert got == (product, other, moved), f"\n{kernel}"
+    wanted = product, other, moved
+    failed_if([("kernel", f"{got} for {wanted}")] if got != wanted else [], kernel)
 
 
 # --- programs of GPUs, as text --------------------------------------------------------------------
