@@ -284,7 +284,7 @@ class Chip(Facts):
         dtype, unit
             As in `peak`.
         levels : str or sequence of str
-            Memory levels with a published bandwidth, outermost first.
+            Memory levels with a published bandwidth, in any order.
         network : str, optional
             A link of the chip, for instance "ici": adds a network ceiling.
         reached : bool or str
@@ -314,7 +314,7 @@ class Chip(Facts):
         label = f"{self.name} {dtype_of(dtype)}" + (" vector" if unit == "vector" else "")
         roof = Roofline(
             peak=peak.value,
-            levels={level: known[level] for level in chosen},
+            levels={level: rate for level, rate in known.items() if level in chosen},
             vector=_value(vector),
             network=link,
             floor=_value(self.floor),

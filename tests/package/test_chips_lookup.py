@@ -102,6 +102,7 @@ def test_rooflines():
     assert rh.chip("v7x").roofline("bfloat16", network="ICI").network == 600e9
     assert rh.chip("h100").roofline("fp8").vector == 67e12
     assert rh.chip("a100-80gb").roofline("fp32").ridge == pytest.approx(19.5 / 2.039)
+    assert rh.chip("h100").roofline(levels=("l2", "hbm")).ridge == pytest.approx(989.5 / 3.35, 1e-3)
 
 
 def test_one_v7x_device_is_half_a_chip():
