@@ -568,7 +568,7 @@ class Bar:
 
 
 def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) -> tuple[Bar, ...]:
-    """Return the bars from the least time to the wall time: their sum is `wall`, exactly.
+    """Return the bars from the least time to the wall time: their sum is `wall`.
 
     First *counted by hand*, *the compiled program* by published ceilings and *ceilings as reached*,
     each without the one before. Then what kernels lose above their roofs: a bar for each of the

@@ -501,6 +501,14 @@ def test_other_sizes_count_too() -> None:
     assert re.match(r"refused: with f32\[200,256\], the result at \(1[2-9]\d, \d+\) is nan", said)
 
 
+def test_what_only_passes_between_two_kernels_is_too_much() -> None:
+    """The last that writes a result has to, and the first that reads an argument."""
+    said = doubled(lambda x: on_blocks(copy, on_blocks(double, x)))
+    _, *blamed = [re.sub(r"s \S+:", "s:", line.strip()) for line in said.splitlines()]
+    more = "524 kB, 524 kB more than needed"
+    assert blamed == [f"kernel 2 reads: {more}", f"kernel 1 writes: {more}"]
+
+
 # --- tasks that can't be judged -------------------------------------------------------------------
 
 
