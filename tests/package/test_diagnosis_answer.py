@@ -57,6 +57,20 @@ def test_the_first_decode_rung_is_bound_by_memory() -> None:
     assert hand == "Counted by hand, its work needs 4.42 ms, 16% of the call."
 
 
+def test_a_part_of_less_than_a_twentieth_is_not_told() -> None:
+    def kernel(limit: str, seconds: float) -> TimedRow:
+        times = {"least": seconds, "reachable": seconds}
+        return TimedRow(limit, "kernel", *[seconds] * 4, limit=limit, **times)
+
+    rows = kernel("hbm", 0.48), kernel("matrix", 0.46), TimedRow("", "gap", 0.04), kernel("", 0.02)
+    why = Explanation("f", (), "gpu", "NVIDIA H200", "measured", runs=(1.0,), rows=rows)
+    told = next(said for said in answer(why) if said.startswith("This call has no one bound"))
+    assert told == (
+        f"This call has no one bound: of its time go 48% to {PARTS['memory']}, "
+        f"46% to {PARTS['compute']}."
+    )
+
+
 def test_what_is_in_no_row_is_told_where_it_is_the_largest_loss() -> None:
     why = explained(*FIRST, batch=16)
     largest = max(finding.seconds for finding in why.findings)

@@ -3,7 +3,7 @@
 import gzip
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,15 +97,43 @@ def test_a_small_share_of_the_call_is_noise_and_of_gaps_a_larger_one(
     kind: str, before: float, after: float, verdict: str
 ) -> None:
     sides = [
-        Explanation(
-            *("step", (), "gpu", "NVIDIA H200", "trace"),
-            runs=(1.0,) * 5,
-            rows=(TimedRow("it", kind, *[seconds] * 4),) if seconds else (),
-        )
-        for seconds in (before, after)
+        [TimedRow("it", kind, *[seconds] * 4)] if seconds else [] for seconds in (before, after)
     ]
-    [pair] = compare(*sides).pairs
+    [pair] = compare(*map(call_of, sides)).pairs
     assert (pair.verdict, pair.change) == (verdict, pytest.approx(after - before))
+
+
+def call_of(rows: Sequence[TimedRow]) -> Explanation:
+    """Return a call of a second."""
+    setting = "step", (), "gpu", "NVIDIA H200", "trace"
+    return Explanation(*setting, runs=(1.0,) * 5, rows=tuple(rows))
+
+
+@pytest.mark.parametrize(("after", "verdict"), [(0.127, "same"), (0.130, "slower")])
+def test_a_change_within_twice_the_spread_of_both_sides_is_noise(
+    after: float, verdict: str
+) -> None:
+    """Half of 20 ms between the quartiles of each side: twice √2 · 10 ms, 28.3 ms."""
+    sides = [[TimedRow("it", "kernel", s, s, s - 0.01, s + 0.01)] for s in (0.1, after)]
+    [pair] = compare(*map(call_of, sides)).pairs
+    assert (pair.verdict, pair.spread) == (verdict, pytest.approx(0.01 * 2**0.5))
+
+
+@pytest.mark.parametrize(("longer", "common"), [(9, 1.2), (8, 1.2), (7, 1.0), (1, 1.0)])
+def test_a_clock_is_another_one_where_four_in_five_kernels_say_so(
+    longer: int, common: float
+) -> None:
+    before, after = (
+        [
+            TimedRow(name, "kernel", *[0.05 * (times if n < longer else 1)] * 4)
+            for n, name in enumerate("abcdefghij")
+        ]
+        for times in (1.0, 1.2)
+    )
+    upgrade = compare(call_of(before), call_of(after))
+    assert upgrade.common == pytest.approx(common)
+    slower = sum(pair.verdict == "slower" for pair in upgrade.pairs)
+    assert slower == (0 if common > 1 else longer)
 
 
 def test_the_command_compares_what_ran(

@@ -54,6 +54,17 @@ def test_trip_counts() -> None:
     assert not any("unknown" in note for ledger in ledgers.values() for note in ledger.notes)
 
 
+def test_a_loop_of_single_numbers_is_named_after_its_dearest_operation() -> None:
+    """A tanh beside four additions, one of them the counter's."""
+    text = loop().replace("f32[64]{0}", "f32[]")
+    text = text.replace("tanh(%v)", "tanh(%a)\n  %a = f32[] fusion(%v), kind=kLoop, calls=%sums")
+    sums = "%p = f32[] parameter(0)\n %b = f32[] add(%p, %p)\n %c = f32[] add(%b, %b)"
+    sums = f"%sums (p: f32[]) -> f32[] {{\n {sums}\n ROOT %d = f32[] add(%c, %p)\n}}\n"
+    [row] = xla.kernels(text.replace("%body (", f"{sums}%body (")).rows
+    assert (row.name, row.launches) == ("u", 4)
+    assert (row.flops.vector, row.flops.transcendentals) == (5, 1)
+
+
 UNKNOWN = {
     "a counter that is multiplied": {"step": "multiply(%i, %one)"},
     "an unknown start": {"start": "parameter(1)"},
