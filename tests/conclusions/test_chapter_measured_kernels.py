@@ -42,7 +42,7 @@ def test_large_matmuls_reach_a_share_of_the_roof_that_small_ones_cannot() -> Non
         assert low < b200["share"].median() < high
 
 
-def test_what_ten_measured_rows_are_said_to_gain() -> None:
+def test_what_measured_rows_are_said_to_gain() -> None:
     odd, even = (shape("h100", m, 10240, 8192) for m in (1025, 1024))
     assert odd > even + shape("h100", 1, 10240, 8192) > 1.2 * even
     thin = (16384, 256, 51200)
