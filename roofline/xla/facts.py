@@ -365,8 +365,10 @@ def _most(known: Known, node: Node, facts: list[Facts], values: Array | None) ->
         return {a: float(nonzero.sum(a).max(initial=0)) for a in _axes(values.shape)}
     if op == "compare":
         return _equal_along(node, facts)
-    nothing_along = dict.fromkeys(range(len(dims)), 0.0)
-    rows = [each.most if each.nonzero.share else nothing_along for each in facts]
+    rows = [
+        each.most if each.nonzero.share else dict.fromkeys(range(len(operand.dims)), 0.0)
+        for each, operand in zip(facts, node.ops, strict=True)
+    ]
     same = all(operand.dims == dims for operand in node.ops)
     if (op in _KEEPS_ZERO and same) or (op == "pad" and not facts[1].nonzero.share):
         return dict(rows[0])

@@ -207,3 +207,17 @@ def test_time_is_proportional_to_the_program() -> None:
     few, many = seconds(1_000), seconds(10_000)
     assert many < 25 * few
     assert many < 20
+
+
+def test_a_scalar_zero_is_zero_wherever_it_is_spread() -> None:
+    _, known, _ = read("""HloModule t
+
+ENTRY %main (x: f32[]) -> bf16[4,8] {
+  %x = f32[] parameter(0)
+  %zero = f32[] constant(0)
+  %narrow = bf16[] convert(%zero)
+  ROOT %spread = bf16[4,8]{1,0} broadcast(%narrow), dimensions={}
+}
+""")
+    (spread,) = (node for node in known.graph.nodes if node.op == "broadcast")
+    assert known[spread].nonzero.share == 0.0
