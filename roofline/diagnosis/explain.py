@@ -442,12 +442,10 @@ def diagnosed(run: Explanation, case: Case, work: Sequence[Work], busy: str = ""
 def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
     """Return the types of matmuls in the programs that ran: a trace carries others too."""
     ran = {event.program for event in trace.events}
-    types = {
-        main_dtype(kernel.matrix_types)
-        for name, program in programs.items()
-        if name.partition("(")[0] in ran
-        for kernel in program.rows.values()
-    }
+    types = set()
+    for name, program in programs.items():
+        if name.partition("(")[0] in ran:
+            types |= {main_dtype(kernel.matrix_types) for kernel in program.rows.values()}
     return sorted(dtype for dtype in types if dtype is not None)
 
 

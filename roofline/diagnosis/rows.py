@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import statistics
@@ -75,12 +76,11 @@ def shares(
     for event in events:
         if event.end > start and event.start < end:
             lines.setdefault(event.line, []).append(event)
-    pieces = [
-        _Piece(max(low, start), min(high, end), key(event), rank(event))
-        for line in lines.values()
-        for event, low, high in _innermost(line)
-        if min(high, end) > max(low, start)
-    ]
+    pieces = []
+    for event, low, high in itertools.chain(*map(_innermost, lines.values())):
+        low, high = max(low, start), min(high, end)
+        if high > low:
+            pieces.append(_Piece(low, high, key(event), rank(event)))
     return _swept(sorted(pieces, key=lambda piece: piece.start), start, end)
 
 
@@ -468,11 +468,11 @@ def _with_kernels_inside(row: TimedRow, program: Program, ceilings: Ceilings) ->
     runs = row.launches or 1.0
     read = sum(kernel.read_bytes * kernel.launches for kernel in kernels)
     written = sum(kernel.written_bytes * kernel.launches for kernel in kernels)
-    unknown = (
-        kernel.at_least or f"nobody says how often {kernel.loop} turns"
-        for kernel in kernels
-        if kernel.at_least or kernel.loop
-    )
+    unknown = ""
+    for kernel in kernels:
+        if kernel.at_least or kernel.loop:
+            unknown = kernel.at_least or f"nobody says how often {kernel.loop} turns"
+            break
     combined = xla.Row(
         row.name,
         "while",
@@ -481,7 +481,7 @@ def _with_kernels_inside(row: TimedRow, program: Program, ceilings: Ceilings) ->
         flops=sum((k.flops * (k.launches / runs) for k in kernels), xla.Flops()),
         read={"hbm": round(read / runs)},
         written={"hbm": round(written / runs)},
-        at_least=next(unknown, ""),
+        at_least=unknown,
     )
     row = replace(row, kernel=combined, inside=total.launches)
     if combined.at_least:  # its work counts once, so it has no roof

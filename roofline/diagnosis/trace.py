@@ -392,12 +392,11 @@ def wrapped_names(module: bytes) -> dict[str, str]:
             names.append(_text(instruction[_INSTRUCTION]))
             if instruction[_OPCODE] == [b"async-start"]:
                 starts.append((names[-1], _numbers(instruction[_CALLED])))
-    return {
-        name: start
-        for start, computations in starts
-        for computation in computations
-        for name in inside.get(computation, ())
-    }
+    wrapped: dict[str, str] = {}
+    for start, called in starts:
+        for number in called:
+            wrapped |= dict.fromkeys(inside.get(number, ()), start)
+    return wrapped
 
 
 def _protos(data: bytes) -> Iterator[tuple[str, bytes]]:

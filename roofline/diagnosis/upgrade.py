@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import statistics
@@ -212,12 +213,13 @@ def compare(before: Explanation, after: Explanation) -> Upgrade:
     """
     left, right = list(before.rows), list(after.rows)
     matched: list[tuple[list[TimedRow], list[TimedRow]]] = []
+    # from what says most of a kernel to what says least; each matches only what is left
     for key in (_work, _role, _line, _called, _numberless):
-        sides = [_grouped(rows, key) for rows in (left, right)]
-        for name in [name for name in sides[0] if name is not None and name in sides[1]]:
-            pair = sides[0].pop(name), sides[1].pop(name)
-            matched.append(pair)
-        left, right = ([row for rows in side.values() for row in rows] for side in sides)
+        olds, news = _grouped(left, key), _grouped(right, key)
+        common = (olds.keys() & news.keys()) - {None}
+        matched += [(olds.pop(name), news.pop(name)) for name in list(olds) if name in common]
+        left = list(itertools.chain(*olds.values()))
+        right = list(itertools.chain(*news.values()))
     judge = _Judge(before, after, _common(matched))
     matched += [(rows, []) for rows in _grouped(left, _numberless).values()]
     matched += [([], rows) for rows in _grouped(right, _numberless).values()]

@@ -125,7 +125,7 @@ def kind_of(dtype: str) -> np.dtype[Any]:
     return jnp.dtype(JAX_DTYPES[name_of("data type to measure", dtype_of(dtype), JAX_DTYPES)])
 
 
-def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Array:
+def array(*shape: int, dtype: str = "fp32") -> Array:
     """Return an array of normally distributed numbers on the default device.
 
     The numbers repeat after 1,048,583, a prime, so that no two rows are the same. Zeros would give
@@ -141,7 +141,7 @@ def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Array:
 
     kind = kind_of(dtype)
     n = math.prod(shape)
-    pool = np.random.default_rng(0).standard_normal(min(1_048_583, n), np.float32) * scale
+    pool = np.random.default_rng(0).standard_normal(min(1_048_583, n), np.float32)
     pool = (np.rint(pool * 20) if kind.kind in "iu" else pool).astype(kind)
     if on_cpu():
         return jax.device_put(np.resize(pool, shape))

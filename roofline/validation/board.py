@@ -129,16 +129,17 @@ def kinds(*, every: int = 3) -> pandas.DataFrame:
     board = board.assign(apart=False, quantity="time per token")
     both = pandas.concat([board, points], join="inner")
     ratio = both["published s"] / both["predicted s"]
-    columns = (
-        both[name] for name in ("what", "kind", "apart", "quantity", "chip", "model", "type")
-    )
-    ends = [
-        training_range(kind, recipe[0], (recipe[0], recipe[1], recipe[2]))
-        if what.startswith("training")
-        else SPREAD[MIXTURE if apart else kind, apart, quantity]
-        for what, kind, apart, quantity, *recipe in zip(*columns, strict=True)
-    ]
-    low, high = map(list, zip(*ends, strict=True))
+    low, high = [], []
+    for row in both.to_dict("records"):
+        if row["what"].startswith("training"):  # by the other recipes, which set the range
+            recipe = row["chip"], row["model"], row["type"]
+            ends = training_range(row["kind"], row["chip"], recipe)
+        else:
+            # of prompts apart there are too few rows of dense models for a range of their own
+            kind = MIXTURE if row["apart"] else row["kind"]
+            ends = SPREAD[kind, row["apart"], row["quantity"]]
+        low.append(ends[0])
+        high.append(ends[1])
     return by_kind(both.assign(inside=ratio.between(low, high)))
 
 

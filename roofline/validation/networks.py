@@ -106,10 +106,10 @@ def _rows() -> Iterator[dict[str, Any]]:
 def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     chip, kind, devices = record["chip"], curve["kind"], curve["devices"]
     shape = curve.get("shape", devices)
-    axes = [
-        topology[tuple(curve["axes"])] if "axes" in curve else topology.fast
-        for topology in (network.topology(chip, shape, ceilings=c) for c in network.CEILINGS)
-    ]
+    axes = []
+    for ceilings in network.CEILINGS:
+        topology = network.topology(chip, shape, ceilings=ceilings)
+        axes.append(topology[tuple(curve["axes"])] if "axes" in curve else topology.fast)
     points = curve["points"]
     for at, (nbytes, seconds) in enumerate(points):
         on_links = nbytes * curve.get("sharing", 1)  # several run over the same links at once

@@ -83,6 +83,7 @@ def buffers_at_peak(program: Module, platform: str) -> tuple[Buffer, ...]:
         size = live.size(members)
         changes += [(first, size), (last + 1, -size)]
         spans.append((first, last, size, members))
+    # what is alive after each change: the moment, and the bytes
     moments = list(itertools.accumulate(sorted(changes), lambda a, b: (b[0], a[1] + b[1])))
     peak = max(moments, key=lambda moment: moment[1], default=(0, 0))[0]
     found = Counter(
