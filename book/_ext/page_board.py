@@ -112,7 +112,6 @@ def board() -> dict[str, str]:
         "board_constant_count": str(len(own)),
         "board_constant_published": str(len(constants) - len(own)),
         "board_collectives": str(int(validation.collectives().judged.sum())),
-        "board_programs": _programs(rows),
         "board_table": _table(),
     }
 
@@ -201,17 +200,6 @@ def _table() -> str:
     heads = ["row", "chip", "model", "kind", "type", "published s", "bound s"]
     heads += ["predicted s", "error, %", "envelope, %", "mlsysim, %"]
     return markdown(heads, [row(one, board.loc[one.key]) for one in validation.steps()], numbers=6)
-
-
-def _programs(rows: pandas.DataFrame) -> str:
-    """Return the rows whose programs XLA compiled: both predictions and their errors."""
-    compiled = rows.dropna(subset="compiled s")
-    lines = []
-    for key, its in compiled.iterrows():
-        seconds = [significant(its[f"{name} s"]) for name in ("published", "reached", "compiled")]
-        lines.append([str(key), *seconds, percent(its["error"]), percent(its["compiled error"])])
-    heads = ["row", "published s", "predicted s", "compiled s", "error, %", "compiled, %"]
-    return markdown(heads, lines, numbers=5)
 
 
 def _worst(one: PublishedStep | PublishedDecode) -> str:

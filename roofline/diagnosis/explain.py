@@ -319,7 +319,7 @@ class Task:
         say("running in CUDA graphs")
         runner = self._runner({})
         times = [runner.run(queue) for _ in range(3 + max(runs // 2, 3))]
-        return tuple(times[3:])
+        return tuple(times[3:])  # the first ones record the graphs
 
     def of_trace(self, folder: Path, chip: str | None) -> Explanation:
         """Explain a trace from elsewhere."""

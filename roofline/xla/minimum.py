@@ -311,14 +311,13 @@ class _Count:
             if node.number not in dropped:
                 needed[first] = needed[first] | useful if first in needed else useful
         cheapest = self._cheapest(needed, runs)
-        times = Counter(values)  # what is computed twice, and needed for something else, stays
-        orders = {
-            node.number: tree.share
-            for tree in trees(self.needs.known)
-            for node in tree.products
-            if all(times[values[each.number]] == 1 for each in tree.products)
-            and all(self.needs.useful(each).share == 1 for each in tree.products)
-        }
+        times, orders = Counter(values), dict[int, float]()
+        for tree in trees(self.needs.known):
+            # what is computed twice is needed for something else, too, in the order that it has;
+            # and an order's share is that of whole products, not of parts that are needed
+            once = all(times[values[each.number]] == 1 for each in tree.products)
+            if once and all(self.needs.useful(each).share == 1 for each in tree.products):
+                orders |= dict.fromkeys((node.number for node in tree.products), tree.share)
         for number, part in needed.items():
             node = graph.nodes[number]
             if node.instruction is None or not part.share or node.number in cheapest:
