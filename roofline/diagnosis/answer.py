@@ -118,7 +118,8 @@ def answer(why: Explanation) -> list[str]:
     tensors that stay on the chip; otherwise the sentence says what it depends on.
     """
     floor = needed_seconds(why.needed, why.chip) or 0.0
-    changed = first_change(why.findings, why.wall, floor)
+    of = "the expected time" if why.withheld else "the time"
+    changed = first_change(why.findings, why.wall, floor, of)
     if why.withheld:
         none = "No cause of lost time found in the compiled program."
         return [*(changed or [none]), times(why), f"{sentence(why.withheld)}"]

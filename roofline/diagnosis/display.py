@@ -11,7 +11,7 @@ import numpy as np
 
 from roofline.diagnosis.answer import SEEN, answer
 from roofline.diagnosis.devices import DeviceTime
-from roofline.diagnosis.rows import KERNEL, REST, TimedRow, rest_of
+from roofline.diagnosis.rows import BETWEEN_TURNS, KERNEL, LOOP, REST, TimedRow, rest_of
 from roofline.network.measured import exchange_beside
 from roofline.terminal import Grid, Heading
 from roofline.xla.causes import Finding
@@ -237,6 +237,8 @@ def _functions(why: Explanation) -> list[dict[str, Any]]:
 
 
 def _function(row: TimedRow) -> str:
+    if row.kind == LOOP:
+        return BETWEEN_TURNS
     return function_of(row.kernel) if row.kind == KERNEL else row.name
 
 

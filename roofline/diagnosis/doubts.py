@@ -51,7 +51,7 @@ def slowed(trace: Trace, plain: Sequence[float], traced: Sequence[float], queue:
         return (
             f"the profiler makes a call {watched / alone:.1f} times as long ({si(watched, 's')} "
             f"instead of {si(alone, 's')}), and writes down {len(trace.events) / calls:,.0f} "
-            "launches in each: what it shows is mostly its own time, so shares are withheld"
+            "events in each: what it shows is mostly its own time, so shares are withheld"
         )
     return ""
 

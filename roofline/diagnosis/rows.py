@@ -135,6 +135,7 @@ for another device, idle time between kernels, and time in which only the host w
 
 BETWEEN, WAITING = "between kernels", "waiting for the host"
 BEFORE, AFTER = "before the first kernel", "after the last kernel"
+BETWEEN_TURNS = "between iterations"
 """Names of the rows without a kernel."""
 
 LONG_GAP = 20e-6
@@ -243,7 +244,8 @@ class TimedRow(Fields):
     @property
     def title(self) -> str:
         """The role if it is known, else the name."""
-        return self.kernel.role or self.name
+        loop = f"{BETWEEN_TURNS} of {self.name}" if self.kind == LOOP else self.name
+        return self.kernel.role or loop
 
     @property
     def source(self) -> str:

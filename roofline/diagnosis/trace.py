@@ -244,7 +244,7 @@ def _opened(file: Path) -> ProfileData:
     try:
         return ProfileData.from_file(str(file))
     except Exception as error:
-        why = instead(file) or f"damaged or no trace: {reason_of(error)}"
+        why = instead(file) or f"no trace, or damaged ({reason_of(error)}). {JAX}"
         raise CannotProfile(f"{file}: {why}") from None
 
 

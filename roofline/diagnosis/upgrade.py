@@ -14,7 +14,7 @@ import numpy as np
 
 from roofline.diagnosis.rows import KERNEL, REST, TimedRow
 from roofline.terminal import Grid
-from roofline_helpers.common.show import cell, si
+from roofline_helpers.common.show import cell, si, significant
 
 if TYPE_CHECKING:
     from roofline.diagnosis.explanation import Explanation
@@ -104,6 +104,8 @@ class Upgrade:
         change = "the same but for noise"
         if self._call != "same":
             change = f"{abs(new / old - 1):.1%} {'more' if new > old else 'less'}"
+            if new >= 2 * old:
+                change = f"{significant(new / old)} times as long"
         return f"{si(old, 's')} a call became {si(new, 's')}, {change}: {', '.join(said)}"
 
     def table(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -129,10 +130,11 @@ def _is_cause(found: Finding) -> bool:
     return found.named or not (found.seconds or found.share)
 
 
-def first_change(findings: Sequence[Finding], whole: float, least: float) -> list[str]:
+def first_change(findings: Sequence[Finding], whole: float, least: float, of: str) -> list[str]:
     """Return what to change first: where and why, and how. Nothing if no cause explains much.
 
-    The causes are those of `whole` seconds; what the result needs, `least`, is left in any case.
+    The causes are those of `whole` seconds, `of` in words; what the result needs, `least`, is left
+    in any case.
     """
     # What has no time that is known comes first; then what explains a loss
     first = next(filter(_is_cause, findings), None)
@@ -141,7 +143,7 @@ def first_change(findings: Sequence[Finding], whole: float, least: float) -> lis
         return []
     where = f"In {first.source}, change" if first.source else "Change"
     share = "all" if first.share >= 0.995 else f"{first.share:.0%}"
-    cost = f", in kernels that take {share} of the time" if first.kernels and first.share else ""
+    cost = f", in kernels that take {share} of {of}" if first.kernels and first.share else ""
     said = [f"{where} this first: {first.title}{cost}."]
     if first.kind and first.known:
         shape = "[" in first.evidence.split(" ")[0]
@@ -172,7 +174,9 @@ def answer(report: Report) -> list[str]:
     least = needed(report.needed, report.chip)
     times += f". Its result needs {least}." if least else "."
     floor = needed_seconds(report.needed, report.chip) or 0.0
-    changed = first_change(report.findings or (), known(report.expected), floor)
+    told = report.expected is None or report.expected.seconds is not None
+    of = "the expected time" if told else "the time that is known"
+    changed = first_change(report.findings or (), known(report.expected), floor, of)
     if changed:
         return [*changed, times]
     none = [] if report.findings is None else ["No cause of lost time found."]
@@ -549,7 +553,11 @@ Numbered: TypeAlias = list[tuple[str, "Finding"]]
 def numbered(findings: Sequence[Finding]) -> tuple[Numbered, Numbered]:
     """Return the causes with their numbers, and what is said of kernels without one."""
     causes = [found for found in findings if _is_cause(found)]
-    others = [("-", found) for found in findings if not _is_cause(found)]
+    others: Numbered = []
+    for found in findings:
+        if not _is_cause(found):
+            told = any(found.advice == other.advice for _, other in others)
+            others.append(("-", replace(found, remedy="the same") if told else found))
     return [(f"{n}.", found) for n, found in enumerate(causes, 1)], others
 
 

@@ -299,10 +299,11 @@ class Expected(Fields):
         """Return it as text: the time and its interval."""
         if self.seconds is None:
             return f"at least {si(self.low, 's')}, {NOT_MEASURED}"
-        high = "more" if math.isinf(self.high) else si(self.high, "s")
+        if math.isinf(self.high):
+            return f"{si(self.seconds, 's')} (at least {si(self.low, 's')})"
         if self.high <= 1.01 * self.seconds and self.low >= 0.99 * self.seconds:
             return si(self.seconds, "s")
-        return f"{si(self.seconds, 's')} ({si(self.low, 's')} to {high})"
+        return f"{si(self.seconds, 's')} ({si(self.low, 's')} to {si(self.high, 's')})"
 
     @property
     def known(self) -> float:

@@ -45,7 +45,7 @@ def test_a_profiler_that_slows_a_call_is_said_first_and_shares_are_withheld(
 ) -> None:
     reason = slowed(trace("gpu", 60), (1.29e-3, 1.3e-3, 1.28e-3), (14.2e-3,), 2)
     assert "11.0 times as long (14.2 ms instead of 1.29 ms)" in reason
-    assert "30 launches in each" in reason
+    assert "30 events in each" in reason
     assert slowed(trace("gpu"), (1.29e-3,), (2.5e-3,), 1) == ""
     slow = replace(decode_step, withheld=reason, findings=())
     told = answer(slow)

@@ -12,6 +12,7 @@ from roofline.diagnosis.findings import Case, findings
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import TimedRow, with_program
+from roofline.xla.display import numbered
 
 H200 = Ceilings(rh.chip("h200"))
 
@@ -99,6 +100,38 @@ ENTRY %main () -> f32[8,128] {
     row = replace(row, kernel=slow, seconds=1e-5, least=reachable, reachable=reachable)
     (found,) = findings(replace(ahead, rows=(row,), wall=1e-5))
     assert (found.cause, words in found.evidence) == (cause, True)
+
+
+def test_what_several_kernels_of_a_line_show_is_told_once() -> None:
+    text = """HloModule lines
+ENTRY %main (x: f32[8,128]) -> (f32[8,128], f32[8,128], f32[8,128]) {
+  %x = f32[8,128]{1,0} parameter(0)
+  %a = f32[8,128]{1,0} tanh(%x), metadata={source_file="m.py" source_line=3}
+  %b = f32[8,128]{1,0} exponential(%x), metadata={source_file="m.py" source_line=3}
+  %c = f32[8,128]{1,0} sine(%x), metadata={source_file="m.py" source_line=4}
+  ROOT %t = (f32[8,128]{1,0}, f32[8,128]{1,0}, f32[8,128]{1,0}) tuple(%a, %b, %c)
+}"""
+    ahead = modelled_case(Program(text, "tpu"), Ceilings(rh.chip("v6e")), 1e-6)
+    lines = {"a": "m.py:3", "b": "m.py:3", "c": "m.py:4"}
+    rows = tuple(
+        replace(
+            row,
+            kernel=xla.Row(row.name, row.name, cycles=17_510, source=lines[row.name]),
+            seconds=1e-5,
+            least=1e-7,
+            reachable=1e-7,
+        )
+        for row in ahead.rows
+    )
+    found = findings(replace(ahead, rows=rows, wall=3e-5))
+    assert sorted((f.cause, f.source, f.kernels) for f in found) == [
+        ("slow-by-cycles", "m.py:3", ("a", "b")),
+        ("slow-by-cycles", "m.py:4", ("c",)),
+    ]
+    assert found[0].evidence.endswith(", and 1 more like it")
+    assert found[0].share == pytest.approx(2 / 3)
+    told = [told.advice for _, told in numbered(found)[1]]
+    assert told[1] == "the same" != told[0]
 
 
 CUBLAS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -182,6 +182,7 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
         of = family_of(row)
         names = tuple(dict.fromkeys(alike.name for alike in rows if family_of(alike) == of))
         found.append(Finding(cause, lost[of], names, evidence, row.source, share=min(share, 1.0)))
+    found = _once_a_line(found)
     others = [row for row in groups if row not in losing and case.measured]
     little = sum(lost[family_of(row)] for row in others)
     if little > _BAR * case.wall and len(others) > 1:
@@ -189,6 +190,23 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
         evidence = f"{len(others)} kernels together lose {share:.0%} of the call, none much of it"
         found.append(Finding("many-kernels", little, names, evidence, share=min(share, 1.0)))
     return found
+
+
+def _once_a_line(found: Iterable[Finding]) -> list[Finding]:
+    """Return findings in which the same one on several kernels of a line is told of the first."""
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for each in found:
+        alike.setdefault((each.cause, each.source or each.evidence), []).append(each)
+    return [
+        replace(
+            first,
+            seconds=sum(each.seconds for each in (first, *others)),
+            kernels=tuple(name for each in (first, *others) for name in each.kernels),
+            evidence=first.evidence + (f", and {len(others)} more like it" if others else ""),
+            share=min(sum(each.share for each in (first, *others)), 1.0),
+        )
+        for first, *others in alike.values()
+    ]
 
 
 def _lost(row: TimedRow) -> float:
