@@ -193,7 +193,7 @@ def picture() -> Figure:
     from roofline_helpers import plot
 
     plot.use_style()
-    figure, ax = plt.subplots(figsize=(6.4, 4.6))
+    figure, ax = plt.subplots(figsize=(4.5, 3.9))
     stated = [pair for pair in pairs() if pair.promise is not None]
     ends = (3e-6, 3e-2)
     ax.plot(ends, ends, color="gray", linewidth=1)
