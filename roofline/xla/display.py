@@ -223,8 +223,8 @@ def _bound(report: Report) -> list[str]:
         "compute": ("arithmetic", "kernels that FLOPs limit take", sum(limited)),
         "latency": ("its launches", "the floor of launches takes", sum(limited)),
     }[report.bound]
-    said = f"This program is bound by {name}: {taken} {_share(seconds, whole)} of its roof, "
-    return [f"{said}{_roof(report)} by published peaks.", CHANGES[report.bound]]
+    said = f"This program is bound by {name}: {taken} {_share(seconds, whole)} of its least "
+    return [f"{said}time, {_roof(report)} by published peaks.", CHANGES[report.bound]]
 
 
 def _share(seconds: float, whole: float) -> str:
@@ -551,11 +551,15 @@ Numbered: TypeAlias = list[tuple[str, "Finding"]]
 
 
 def numbered(findings: Sequence[Finding]) -> tuple[Numbered, Numbered]:
-    """Return the causes with their numbers, and what is said of kernels without one."""
+    """Return the causes with their numbers, and what is said of kernels without one.
+
+    What bounds a kernel that is near its roof by the compiler stands in the table: the answer names
+    the bound of the program, which may be another.
+    """
     causes = [found for found in findings if _is_cause(found)]
     others: Numbered = []
     for found in findings:
-        if not _is_cause(found):
+        if not _is_cause(found) and not found.cause.startswith("least-"):
             told = any(found.advice == other.advice for _, other in others)
             others.append(("-", replace(found, remedy="the same") if told else found))
     return [(f"{n}.", found) for n, found in enumerate(causes, 1)], others

@@ -139,7 +139,7 @@ def test_the_words_come_first_on_one_page_of_100_columns() -> None:
             "v5e",
             "Look first at GELU (cell:5): 1.21 ms (656 µs to 1.47 ms) are expected",
         ),
-        ("chain-pallas", "v5e", "is bound by memory: its bytes take all of its roof"),
+        ("chain-pallas", "v5e", "is bound by memory: its bytes take all of its least time"),
         ("fuse-thin", "v7x", "is bound by arithmetic: kernels that FLOPs limit take"),
         ("shard-fsdp-8192", "v6e", "is bound by the network: its exchanges take 88%"),
         ("whole-v6e-8-llama-3_1-8b", "v6e", "isn't known: 22.5 GB cross the link to the host"),
@@ -158,7 +158,7 @@ def test_a_program_of_short_launches_is_bound_by_them() -> None:
     short = Row("k", "add", read={"hbm": 1000}, written={"hbm": 1000})
     report = replace(records()["ledger-matmul", "v6e"], target="h200", rows=(short,))
     assert report.bounds == ("latency",)
-    said = "is bound by its launches: the floor of launches takes all of its roof, 800 ns"
+    said = "is bound by its launches: the floor of launches takes all of its least time, 800 ns"
     assert said in compiled_answer(report)[0]
     nothing = replace(report, rows=())
     assert compiled_answer(nothing)[0] == "This program runs no kernel, so nothing bounds it."
