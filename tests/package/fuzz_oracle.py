@@ -162,7 +162,8 @@ def equation_count(equation: Any, sizes: Mapping[Any, int]) -> Count:
     if name in PARTLY - {"dynamic_update_slice"}:  # what is sliced is read as far as it is wanted
         moved = 2 * sum(map(bytes_of, after)) + sum(map(bytes_of, before[1:]))
     size, out = (max((aval.size for aval in side), default=0) for side in (before, after))
-    wide = 30 if any("complex" in str(aval.dtype) for aval in before) else 1
+    # a TPU computes both parts of a complex number apart: a square root has 152 operations
+    wide = 40 if any("complex" in str(aval.dtype) for aval in before) else 1
     if name in ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"):
         flops = product_flops(equation)
         # a ragged product may be computed for every group, and masked

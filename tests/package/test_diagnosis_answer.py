@@ -10,11 +10,13 @@ import pytest
 import roofline_helpers as rh
 from roofline.diagnosis import Explanation, ladder
 from roofline.diagnosis.answer import PARTS, answer, parts_of
+from roofline.diagnosis.display import caveats, facts
 from roofline.diagnosis.rows import TimedRow
 from roofline.xla import records
 from roofline.xla.display import BEYOND
 from roofline.xla.display import answer as compiled_answer
 from roofline.xla.ledger import Row
+from roofline.xla.metadata import SourceLine
 from roofline_helpers.common.show import si
 
 
@@ -69,6 +71,31 @@ def test_a_part_of_less_than_a_twentieth_is_not_told() -> None:
         f"This call has no one bound: of its time go 48% to {PARTS['memory']}, "
         f"46% to {PARTS['compute']}."
     )
+
+
+@pytest.mark.parametrize(("seconds", "than"), [(0.9, "10.0% less"), (1.1, "10.0% more")])
+def test_rows_are_told_beside_the_call_without_the_profiler(seconds: float, than: str) -> None:
+    fast, slow = (TimedRow(name, "kernel", *[0.0] * 4) for name in ("fast", "slow"))
+    rows = replace(fast, seconds=0.1), replace(slow, seconds=seconds - 0.1)
+    why = Explanation("f", (), "gpu", "NVIDIA H200", "measured", runs=(1.0,), rows=rows)
+    told = dict(facts(replace(why, traced=(seconds,))))
+    assert told["rows"] == f"{si(seconds, 's')} together, {than} than the call"
+    assert told["with the profiler"] == f"{si(seconds, 's')} a call, {than} than without it"
+    short = than.replace(".0", "")
+    assert caveats(why) == [f"rows, timed with the profiler, take {short} than the call without it"]
+
+
+def test_a_function_has_the_line_of_its_longest_kernel() -> None:
+    def row(line: int, op_name: str, seconds: float) -> TimedRow:
+        kernel = Row("k", "fusion", op_name=op_name, source=SourceLine("model.py", line, "mlp"))
+        return TimedRow(f"k{line}", "kernel", *[seconds] * 4, kernel=kernel)
+
+    forward, backward = "jit(f)/jvp(layer_1)/mlp/dot", "jit(f)/transpose(jvp(layer_2))/mlp/dot"
+    rows = row(18, forward, 0.1), row(20, backward, 0.3), row(30, "jit(f)/head/dot", 0.6)
+    why = Explanation("f", (), "gpu", "NVIDIA H200", "trace", runs=(1.0,), rows=rows)
+    told = why.table(by="function")[["ms", "share", "backward ms", "line"]]
+    assert told.loc["layer_#.mlp"].to_list() == [400.0, "40.0%", 300.0, "model.py:20"]
+    assert told.index[0] == "head"
 
 
 def test_what_is_in_no_row_is_told_where_it_is_the_largest_loss() -> None:

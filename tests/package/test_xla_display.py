@@ -12,6 +12,8 @@ from kept_records import kept_report
 
 from roofline import xla
 from roofline.xla import Flops, Row
+from roofline.xla.causes import Finding
+from roofline.xla.display import answer, first_change
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,29 @@ def test_unknown_flops_are_unknown() -> None:
     assert "at least" in report.describe()
     picked = xla.analyze(lambda x: jax.lax.top_k(x, 8), spec(128, 8192), chip="v6e")
     assert (picked.bounds, picked.unknown) == ((), ("custom-call",))  # its bytes are in VMEM
+
+
+@pytest.mark.parametrize(
+    ("lost", "left"), [(0.3e-3, "700 µs"), (0.7e-3, "600 µs"), (0.03e-3, None)]
+)
+def test_a_change_leaves_what_the_result_needs(lost: float, left: str | None) -> None:
+    """Of 1 ms, 0.6 are needed; and what gains 3% is told without its gain."""
+    found = Finding("zeros", lost, ("dot",), "half is zero", share=0.8, known=True)
+    *_, remedy = first_change([found], 1e-3, 0.6e-3)
+    assert remedy.endswith(f"Without it {left} are left of 1 ms.") is (left is not None)
+    assert first_change([replace(found, share=0.04)], 1e-3, 0.6e-3) == [] or lost > 0.05e-3
+
+
+def test_the_kernel_to_look_at_first_is_furthest_above_its_roof() -> None:
+    """One of 1 ms by its bytes, and one of 0.8 ms, by its cycles, that moves next to nothing."""
+    second = Row("slow", "fusion", role="gather", read={"hbm": 10_000}, cycles=1_400_000)
+    long = Row("long", "fusion", role="copy", read={"hbm": 1_600_000_000})
+    report = replace(kept_report("ledger-matmul", "v6e"), rows=(long, second), findings=())
+    assert report.likely[0].known > report.likely[1].known > 0.7e-3
+    assert answer(report)[1].startswith("Look first at gather: ")
+
+
+def test_bytes_go_to_the_host_and_come_from_it() -> None:
+    row = Row("call", "custom-call", read={"host": 50_000}, written={"host": 100_000, "hbm": 8})
+    report = replace(kept_report("ledger-matmul", "v6e"), rows=(row,))
+    assert "100 kB to it, 50 kB from it" in report.describe()
