@@ -176,7 +176,7 @@ def combined(every: Sequence[Expected], whole: float, chip: chips.Chip) -> Expec
     times = UNTOLD[chip.kind]
     if times * untold > whole or any(each.source == TURNS for each in unknown):
         more = len({each.why for each in unknown}) - 1
-        why = unknown[0].why + (f", and {more} more kernels like it" if more else "")
+        why = unknown[0].why + (f", and {more} more like it" if more else "")
         return Expected(None, low, math.inf, NOT_MEASURED, why)
     sources = Counter(each.source.partition(",")[0] for each in every)
     of_each = ", ".join(f"{name} {n}" for name, n in sources.most_common())
