@@ -198,6 +198,13 @@ def test_bytes_on_the_busiest_link_and_steps_by_hand(
     assert moved.seconds == moved.latency + moved.transfer
 
 
+@pytest.mark.parametrize(("chip", "shape"), [("v5p", "8x8x8"), ("v5e", "16x16"), ("h100", 8)])
+def test_a_ring_sends_what_the_work_of_an_all_reduce_counts(chip: str, shape: Any) -> None:
+    over = net.topology(chip, shape).fast[:1]
+    sent = net.collectives.all_reduce(2**26, over, algorithm="ring").link_bytes * over[0].lanes
+    assert rh.work.all_reduce(2**25, over[0].size, "bf16").traffic["network"] == sent
+
+
 @pytest.mark.parametrize("hosts", [2, 3, 5, 6, 8, 9])
 def test_a_tree_reaches_all_hosts_when_each_that_knows_tells_another(hosts: int) -> None:
     known, rounds = 1, 0
