@@ -77,13 +77,10 @@ class Needed(Fields):
         roof = chip_roofline(chip, ())
         if roof is None:
             return {}
-        rates = {kind: chip_roofline(chip, (kind,)) for kind in self.matrix}
-        matrix = sum(
-            flops / rate.peak
-            for kind, flops in self.matrix.items()
-            for rate in [rates[kind]]
-            if rate is not None
-        )
+        matrix = 0.0
+        for kind, flops in self.matrix.items():
+            rate = chip_roofline(chip, (kind,)) or roof
+            matrix += flops / rate.peak
         vector = self.vector / (roof.vector or roof.peak)
         return {"hbm": self.bytes / roof.bandwidth, "matrix": matrix, "vector": vector}
 
