@@ -249,17 +249,13 @@ def _compilers() -> dict[str, str]:
     """What XLA and Inductor made of the same programs on one GPU."""
     record = json.loads((ROOT / "roofline/data/compared/compilers.json").read_text("utf-8"))
     tensor = rh.nbytes(8192 * 8192, "bf16")
-    rows = [
-        [
-            f"`{program}`",
-            # both compilers add up partial sums in a further kernel, which moves next to nothing
-            str(sum(moved > tensor / 1000 for moved in made["xla"].values())),
-            str(sum("_per_" not in kernel for kernel in made["inductor"])),
-            f"{1e6 * made['xla_seconds']:,.0f}",
-            f"{1e6 * made['inductor_seconds']:,.0f}",
-        ]
-        for program, made in record["programs"].items()
-    ]
+    rows = []
+    for name, made in record["programs"].items():
+        # both compilers add up partial sums in a further kernel, which moves next to nothing
+        by_xla = sum(moved > tensor / 1000 for moved in made["xla"].values())
+        by_inductor = sum("_per_" not in kernel for kernel in made["inductor"])
+        times = [f"{1e6 * made[f'{who}_seconds']:,.0f}" for who in ("xla", "inductor")]
+        rows.append([f"`{name}`", str(by_xla), str(by_inductor), *times])
     header = ["program", "kernels, XLA", "kernels, Inductor", "µs, XLA", "µs, Inductor"]
     versions = f"JAX {record['jax']}, PyTorch {record['pytorch']}, Triton {record['triton']}"
     return {"compilers_table": markdown(header, rows, 4), "compilers_versions": versions}

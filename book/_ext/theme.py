@@ -112,13 +112,12 @@ def contents(app: Sphinx) -> list[tuple[str, list[tuple[str, str]]]]:
     Sphinx's own ``toctree`` copies the sections of all pages anew for every page.
     """
     builder, titles = app.builder, app.env.titles
-    return [
-        (
-            tree["caption"] or "",
-            [(name, builder.render_partial(titles[name])["title"]) for _, name in tree["entries"]],
-        )
-        for tree in app.env.get_doctree(app.config.root_doc).findall(addnodes.toctree)
-    ]
+    parts = []
+    for tree in app.env.get_doctree(app.config.root_doc).findall(addnodes.toctree):
+        names = [name for _, name in tree["entries"]]
+        pages = [(name, builder.render_partial(titles[name])["title"]) for name in names]
+        parts.append((tree["caption"] or "", pages))
+    return parts
 
 
 def card(app: Sphinx, doctree: nodes.document | None) -> str | None:

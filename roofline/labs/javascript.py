@@ -70,14 +70,12 @@ def _strategies(strategies: Mapping[str, tuple[Fused, ...]]) -> dict[str, Any]:
 
 def _sums(chip: Chip) -> dict[int, list[Any]]:
     """Return the lines of an all-reduce for each number of chips: published, and reached."""
-    return {
-        count: [
-            network.collectives.lines(network.topology(chip, count, ceilings=ceilings).fast)
-            for ceilings in network.CEILINGS
-        ]
-        for count in chip_counts(LLAMA_3_8B, chip)
-        if count > 1
-    }
+
+    def lines(count: int, ceilings: str) -> Any:
+        return network.collectives.lines(network.topology(chip, count, ceilings=ceilings).fast)
+
+    counts = [count for count in chip_counts(LLAMA_3_8B, chip) if count > 1]
+    return {count: [lines(count, ceilings) for ceilings in network.CEILINGS] for count in counts}
 
 
 def _shortened(kernel: Fused) -> dict[str, Any]:
