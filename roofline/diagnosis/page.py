@@ -74,10 +74,11 @@ def html(why: Explanation, whole: bool) -> str:
 
 
 def _rows(listed: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
-    """Return what the page shows of rows: all their columns but the line, which has no own."""
+    """Return what the page shows of rows: their columns that aren't empty; the line has no own."""
     if not listed:
         return None
     columns = [column for column in listed[0] if column not in (name, "line")]
+    columns = [column for column in columns if any(row[column] is not None for row in listed)]
     return {"rows": listed, "columns": columns, "name": name}
 
 
