@@ -29,7 +29,7 @@ from roofline.xla.display import cost as cost_of
 from roofline.xla.kernel import NOWHERE, function_of
 from roofline.xla.roofs import main_dtype
 from roofline_helpers.common.checks import BadValue, UnknownName
-from roofline_helpers.common.show import cell, si, significant
+from roofline_helpers.common.show import cell, many, si, significant
 from roofline_helpers.measured import NoData
 from roofline_helpers.measured.libraries import NEAR, seconds_like
 from roofline_helpers.work import matmul
@@ -116,7 +116,7 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
     if why.withheld:
         launches = math.fsum(row.launches for row in why.kernels)
         programs = len({row.program for row in why.kernels if row.program})
-        lines.append(("launches", f"{launches:,.0f} of {programs} programs a call"))
+        lines.append(("launches", f"{launches:,.0f} of {many(programs, 'program')} a call"))
     if why.compiling > 1e-3:  # an executable was compiled before
         lines.append(("compiled in", si(why.compiling, "s")))
     lines += _measured_elsewhere(why)

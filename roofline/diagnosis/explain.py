@@ -215,14 +215,14 @@ class Task:
 
     def measured(self, say: Callable[[str], None]) -> Explanation:
         """Run it here, with and without the profiler, and say where the time goes."""
-        arrays = self.arguments.arrays
-        if any(not hasattr(array, "__array__") for array in arrays):
-            raise BadType("shapes are enough with chip=; to run a function, give it arrays")
-        deleted = [array for array in arrays if getattr(array, "is_deleted", bool)()]
+        shape = self.arguments.first(lambda array: not hasattr(array, "__array__"))
+        if shape:
+            raise BadType(f"{shape} is a shape, which is enough with chip=; to run it, give arrays")
+        deleted = self.arguments.first(lambda array: getattr(array, "is_deleted", bool)())
         if deleted:
             raise BadValue(
-                f"an argument of shape {deleted[0].shape} was deleted: it was donated to an "
-                "earlier call. Make it anew; with chip= its shape is enough"
+                f"{deleted} was deleted: it was donated to an earlier call. Make it anew; with "
+                "chip= its shape is enough"
             )
         device = first_device()
         gpu = device.platform == "gpu"

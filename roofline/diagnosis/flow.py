@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from roofline.xla.facts import Known, facts_of
+from roofline.xla.facts import Known, facts_of, place_in, place_of
 from roofline.xla.flops import flops_of
 from roofline.xla.graph import CARRY, ELEMENT, Graph, Node
 from roofline.xla.hlo import Module
@@ -33,6 +33,19 @@ class Kept:
     def least(self) -> float:
         """The smallest of them."""
         return min(self.flops, self.written)
+
+
+_ALGORITHMS = frozenset(
+    "custom-call sort fft cholesky triangular-solve reduce-window select-and-scatter".split()
+)
+"""Opcodes of what a library's function leaves to an algorithm of its own, with its own order."""
+
+
+def _call_of(node: Node) -> str:
+    """Return JAX's name of the call that a node is inside of; empty outside of any."""
+    parts = node.op_name.split("/")
+    calls = [n for n, part in enumerate(parts) if "jit(" in part and part != "jit(main)"]
+    return "/".join(parts[: calls[-1] + 1]) if len(calls) > 1 else ""
 
 
 class Flow:
@@ -77,6 +90,38 @@ class Flow:
     def products(self) -> Iterable[int]:
         """The numbers of the nodes that multiply and sum: dots, convolutions."""
         return self.known.spaces
+
+    @cached_property
+    def _library(self) -> tuple[str, ...]:
+        """The calls of functions that leave work to an algorithm: a factorisation, a sort."""
+        inside = (node for node in self.graph.nodes if node.op in _ALGORITHMS)
+        return tuple({_call_of(node) for node in inside} - {""})
+
+    def in_library(self, node: Node) -> bool:
+        """Return whether a node is inside of such a call, which the reader can't change."""
+        inside = bool(self._library) and _call_of(node).startswith(self._library)
+        return inside or not self.inner_loops.isdisjoint(node.loops)
+
+    @cached_property
+    def inner_loops(self) -> set[str]:
+        """The loops inside of one expression of the reader's: a library wrote them, or a compiler.
+
+        All that they do is at the place in the code where they are, or they have the name of an
+        operation.
+        """
+        found = set[str]()
+        for name, loop in self.graph.loops.items():
+            inside = (node for node in self.graph.nodes if name in node.loops and node.instruction)
+            places = {place_of(node) for node in inside} - {""}
+            frame = place_in(loop.instruction)
+            named = loop.instruction.op_name.rpartition("/")[2] not in ("", "while")
+            if named or ("stack_frame" in frame and places == {frame}):
+                found.add(name)
+        return found
+
+    def is_algorithm(self, node: Node) -> bool:
+        """Return whether a node is such an algorithm, and no product."""
+        return node.op in _ALGORITHMS and node.number not in self.known.spaces
 
     @cached_property
     def results(self) -> set[int]:

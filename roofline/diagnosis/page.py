@@ -16,7 +16,7 @@ from roofline.diagnosis import display, pictures
 from roofline.diagnosis.answer import answer
 from roofline.xla.display import FIRST, FURTHER, LONGEST, numbered, sentence
 from roofline.xla.page import Section, page
-from roofline_helpers.common.show import render, si
+from roofline_helpers.common.show import many, render, si
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -119,6 +119,6 @@ def _roofline(why: Explanation) -> str:
         figure.savefig(written, format="svg", metadata=nothing, bbox_inches="tight")
         pyplot.close(figure)
     svg = re.sub(r'<g id="[^"]*"', "<g", written.getvalue())  # some names are there twice
-    label = f"{len(kernels)} kernels where they were measured, under the roofline"
+    label = f"{many(len(kernels), 'kernel')} under the roofline, as measured"
     named = f'<svg class="roofline" role="img" aria-label="{label}" '
     return Markup(svg[svg.index("<svg ") :].replace("<svg ", named, 1))

@@ -27,7 +27,7 @@ from roofline.diagnosis.trace import (
     is_transfer,
     typical_runs,
 )
-from roofline_helpers.common.show import Fields
+from roofline_helpers.common.show import Fields, many
 
 # --- Attribute each instant of a run to a kernel, a gap or the host ------------------------------
 
@@ -423,8 +423,8 @@ class _Merger:
         if not self.programs or share <= 0.05:
             return ()
         note = (
-            f"{len(unnamed)} kernels with {share:.0%} of the kernels' time aren't in a compiled "
-            "program that is known here, so they have their own names, and no FLOPs, bytes or roof"
+            f"no compiled program that is known here has {many(len(unnamed), 'kernel')} with "
+            f"{share:.0%} of the kernels' time: no FLOPs, bytes or roof of them are told"
         )
         if self.trace.platform == "gpu":
             note += "; xla_gpu_enable_command_buffer='' shows what CUDA graphs hide"

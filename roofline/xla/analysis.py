@@ -56,7 +56,7 @@ from roofline.xla.targets import (
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, shown, text, whole
 from roofline_helpers.common.records import committed, files
-from roofline_helpers.common.show import si
+from roofline_helpers.common.show import many, si
 
 # --- Records used instead of the compiler --------------------------------------------------------
 
@@ -316,7 +316,7 @@ def warn_of_changes(report: Report, record: str) -> None:
 
 def figures(report: Report) -> str:
     """Return what most depends on the compiler's version: kernels, traffic, time."""
-    said = [f"{len(report.kernels)} kernels", f"{si(report.hbm_bytes, 'B')} of HBM traffic"]
+    said = [many(len(report.kernels), "kernel"), f"{si(report.hbm_bytes, 'B')} of HBM traffic"]
     if report.xla_bytes is not None:
         said.append(f"{si(report.xla_bytes, 'B')} by cost_analysis")
     if report.time_at_roof is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from roofline.xla.expected import expected_of, floor_of_launch
 from roofline.xla.kernel import CompiledKernel, grouped, line_of
 from roofline.xla.minimum import needed_seconds
-from roofline_helpers.common.show import LONGEST, shortened, si
+from roofline_helpers.common.show import LONGEST, many, shortened, si
 
 if TYPE_CHECKING:
     from roofline.xla.compiler import MemoryStats
@@ -249,12 +249,11 @@ def _launching(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> 
     chip = now[0].chip if now else None
     if more <= 0 or chip is None:
         return ""
-    word = "launches" if more > 1 else "launch"
-    return f", {more:,} more {word} of {si(floor_of_launch(chip), 's')} or longer"
+    return f", {many(more, 'more launch')} of {si(floor_of_launch(chip), 's')} or longer"
 
 
 def _kernels(side: Sequence[CompiledKernel]) -> str:
-    return f"{len(side)} kernel{'s' if len(side) > 1 else ''}"
+    return many(len(side), "kernel")
 
 
 def _difference(quantity: str, pair: Sequence[float], unit: str) -> list[str]:

@@ -13,7 +13,7 @@ from roofline.xla.kernel import CompiledKernel, cycle_seconds_of, line_of, longe
 from roofline.xla.minimum import needed_seconds
 from roofline.xla.page import page
 from roofline.xla.targets import assumed_vector_peak
-from roofline_helpers.common.show import cell, si, significant
+from roofline_helpers.common.show import cell, many, si, significant
 from roofline_helpers.roofline import bound_of
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def headline(report: Report) -> str:
         parts.append(f"{si(report.host_bytes, 'B')} to and from the host")
     if report.bound and not _beyond(report):
         parts.append(f"bound by {report.bound}")
-    kernels = len(report.kernels)
-    parts.append(f"{kernels} kernel{'' if kernels == 1 else 's'}")
+    parts.append(many(len(report.kernels), "kernel"))
     return f"{report.name} for {report.target}: {', '.join(parts)}"
 
 
@@ -354,7 +353,9 @@ def _times(report: Report) -> list[tuple[str, str]]:
         lines.append(("clock", "nothing ran"))
         others = [f"the compiled program's roof {_roof(report)}, by published peaks"]
     if report.cycle_seconds is not None and report.clock is not None:
-        missing = f", {report.without_cycles} kernels without" if report.without_cycles else ""
+        missing = (
+            f", {many(report.without_cycles, 'kernel')} without" if report.without_cycles else ""
+        )
         hertz, source = report.clock
         clock = f"clock {si(hertz, 'Hz')}, {source}"
         others.append(f"compiler's cycles alone {si(report.cycle_seconds, 's')}{missing} ({clock})")

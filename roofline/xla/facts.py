@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from roofline.xla import hlo
 from roofline.xla.graph import BRANCH, CARRY, ELEMENT, Graph, Node
+from roofline.xla.hlo import Instruction
 from roofline.xla.parts import Axes, Part, Places, Steps, chosen, nothing, part, whole
 from roofline.xla.products import Space, space_of
 
@@ -811,21 +812,23 @@ def accidental(known: Known, cast: Node) -> bool:
     """
     if cast.op_name.endswith(("dot_general", "conv_general_dilated")):
         return True
-    place, left = _place(cast), list(cast.users)
+    place, left = place_of(cast), list(cast.users)
     for user in left:
         if user.op in ("broadcast", "reshape", "transpose") and len(left) < 16:
             left += user.users
         joins = len(user.ops) > 1 and user.op not in ("reduce", "sort", "reduce-window")
-        if joins and _place(user) == place:
+        if joins and place_of(user) == place:
             return True
     return False
 
 
-def _place(node: Node) -> str:
+def place_of(node: Node) -> str:
     """Return the text that says where in the code an operation is."""
-    for instruction in (node.instruction, node.caller):
-        if instruction is not None:
-            found = re.search(r"stack_frame_id=\d+|source_file=.*", instruction.metadata)
-            if found:
-                return found.group()
-    return ""
+    places = (place_in(each) for each in (node.instruction, node.caller) if each is not None)
+    return next(filter(None, places), "")
+
+
+def place_in(instruction: Instruction) -> str:
+    """Return the text that says where in the code an instruction is; empty without any."""
+    found = re.search(r"stack_frame_id=\d+|source_file=.*", instruction.metadata)
+    return found.group() if found else ""

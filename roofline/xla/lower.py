@@ -124,6 +124,16 @@ class Arguments:
         named = (f"{name}={_described(argument)}" for name, argument in self.named.items())
         return (*(_described(argument) for argument in self.positional), *named)
 
+    def first(self, holds: Callable[[Any], bool]) -> str:
+        """Return the first argument with an array for which this holds, by place or name, or ""."""
+        import jax
+
+        named: dict[Any, Any] = {**dict(enumerate(self.positional)), **self.named}
+        for name, told in zip(named, self.described(), strict=True):
+            if any(holds(leaf) for leaf in jax.tree.leaves(named[name]) if is_array(leaf)):
+                return f"argument {name} ({told.removeprefix(f'{name}=')})"
+        return ""
+
     def shapes(self) -> Arguments:
         """Return the arguments as shapes with the same sharding, on devices of any kind."""
         import jax

@@ -108,7 +108,7 @@ def _convolution(
     for number, (label, window) in enumerate(zip(spatial, windows, strict=True)):
         data, kernel, place = left.index(label), right.index(label), made.index(label)
         plain = window.size == window.stride == window.base == 1 and window.low == 0
-        if not reverses and _is_batch(window, lhs[data], out[place]):
+        if _is_batch(window, lhs[data], out[place], reverses):
             first[data] = second[kernel] = place
         elif plain and lhs[data] == out[place]:
             first[data], second[kernel] = place, len(out) + number
@@ -117,7 +117,7 @@ def _convolution(
     return Space(tuple(dims), (first, second), len(out))
 
 
-def _is_batch(window: Window, data: int, places: int) -> bool:
+def _is_batch(window: Window, data: int, places: int, reverses: bool) -> bool:
     """Return whether each place of a spatial axis multiplies its own input and its own weight.
 
     A TPU's compiler writes a batch of products so: with an input spread by zeros.
@@ -130,7 +130,7 @@ def _is_batch(window: Window, data: int, places: int) -> bool:
         for tap in range(window.size):
             input_, between = divmod(first + tap * window.dilation, window.base)
             if not between and 0 <= input_ < data:
-                met.append((input_, tap))
+                met.append((input_, window.size - 1 - tap if reverses else tap))
         if met != [(place, place)]:
             return False
     return True

@@ -415,6 +415,16 @@ def test_what_many_kernels_lose_together_comes_last() -> None:
     assert len(found[1].kernels) == 20
 
 
+LIBRARY: dict[str, tuple[Any, ...]] = {
+    "cumulative sum": (lambda x: jnp.cumsum(x, axis=0), spec(2048, 2048)),
+    "cumulative maximum": (lambda x: lax.cummax(x, axis=0), spec(2048, 1024)),
+    "median": (lambda x: jnp.median(x, 0), spec(2048, 256)),
+    "interpolation": (jnp.interp, spec(2**18), spec(512), spec(512)),
+    "eigenvectors": (jnp.linalg.eigh, spec(128, 128)),
+    "QR": (jnp.linalg.qr, spec(256, 256)),
+}
+
+
 REPAIRED: dict[str, Callable[..., Any]] = {
     "some columns": lambda x, w: x @ w[:, :16],
     "padding": lambda x, w: jnp.pad(x @ w, ((0, 768), (0, 0))),
@@ -550,6 +560,13 @@ def test_every_bar_above_a_twentieth_has_a_finding() -> None:
     assert by_cause["many-kernels"][0].seconds == pytest.approx(30 * 0.002)
     shown = [bar for bar in waterfall(rows, 1.0) if bar.seconds > 0.05]
     assert len(shown) == 1 + len(found)  # the compiled program is no loss
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_what_a_library_does_inside_is_not_the_reader_s(name: str) -> None:
+    fn, *args = LIBRARY[name]
+    case = compiled(fn, *args)
+    assert not [f for f in named(case).values() if f.seconds > 0.1 * case.wall], findings(case)
 
 
 # --- clean programs -------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from roofline.xla.graph import CARRY, Loop, Node
 from roofline.xla.hlo import ARITHMETIC, FREE, TRANSCENDENTAL
 from roofline.xla.metadata import scope_of
 from roofline.xla.minimum import turning_of
-from roofline_helpers.common.show import si, significant
+from roofline_helpers.common.show import many, si, significant
 from roofline_helpers.measured.kernels import Features
 
 # --- again ----------------------------------------------------------------------------------------
@@ -68,8 +68,8 @@ def checkpoints(case: Case) -> Claims:
         share = max(1 - stored / whole_time, 0.0)
         parts = tuple((row, share * row.seconds) for row in rows)
         evidence = (
-            f"{len(rows)} kernels run again in the backward pass; {si(more, 'B')} to keep, beside "
-            f"{si(held, 'B')}, would spare that"
+            f"the backward pass computes {many(len(rows), 'kernel')} again; to keep their results, "
+            f"{si(more, 'B')} beside {si(held, 'B')} would spare that"
         )
         dearest = max(rows, key=lambda row: row.seconds)
         yield Claim("checkpoint", parts, evidence, source=dearest.source, known=True)
@@ -191,9 +191,10 @@ def random_numbers(case: Case) -> Claims:
     """Yield kernels that draw random numbers; of a fused one, the part that draws them."""
     for row in case.kernels:
         flow = case.program(row).flow
-        nodes = [n for n in flow.kernels.get(row.name, ()) if n.op in _COUNTED]
+        inside = flow.kernels.get(row.name, [])
+        nodes = [node for node in inside if node.op in _COUNTED] or inside
         work = {node: max(flow.work(node), node.size) for node in nodes}
-        drawn = {node: amount for node, amount in work.items() if _draws(flow, node)}
+        drawn = {node: amount for node, amount in work.items() if is_drawn(flow, node)}
         share = sum(drawn.values()) / max(sum(work.values()), 1)
         if share < 0.1 or any(node.op == "sort" for node in nodes):
             continue  # what shuffles isn't what draws
@@ -202,13 +203,20 @@ def random_numbers(case: Case) -> Claims:
         lost = row.seconds if share > 0.95 else case.saved(row, like)
         evidence = f"{share:.0%} of the operations of {row.title} draw them"
         source = flow.line(max(drawn, key=lambda node: drawn[node]))
-        yield Claim("random", ((row, lost),), evidence, source=source)
+        asked = any(is_drawn(flow, flow.graph.nodes[number]) for number in flow.returned)
+        remedy = CHEAPER if asked and not any(n.op in _GENERATORS for n in drawn) else ""
+        yield Claim("random", ((row, lost),), evidence, source=source, remedy=remedy)
 
+
+CHEAPER = (
+    "they are what the call returns, so only a cheaper generator helps: jax.random.key(seed, "
+    "impl='rbg') on a TPU or GPU, 'unsafe_rbg' on a CPU too"
+)
 
 _COUNTED = ARITHMETIC | TRANSCENDENTAL | _GENERATORS | {"custom-call", "sort"}
 
 
-def _draws(flow: Flow, node: Node) -> bool:
+def is_drawn(flow: Flow, node: Node) -> bool:
     """Return whether a node draws random numbers, or is in a loop that does."""
     around = (flow.graph.loops[name].instruction.op_name for name in node.loops)
     return node.op in _GENERATORS or any(map(_DRAWS.search, (node.op_name, *around)))
@@ -320,7 +328,7 @@ def scores(case: Case) -> Claims:
             fused = case.platform == "gpu" and half
             parts = _moving(case, name, node, passed)
             kernels = {row.name for row, _ in parts}
-            evidence = f"scores {node.shape.leaves[0]} pass through {len(kernels)} kernels"
+            evidence = f"scores {node.shape.leaves[0]} pass through {many(len(kernels), 'kernel')}"
             after = _fused(case, flow, node, ends) if fused else None
             if after is not None:
                 made = [*kernels, node.kernel, *_products_beside(flow, passed, node)]
@@ -425,13 +433,23 @@ def _moving(
     return parts
 
 
-def _scores(flow: Flow) -> set[int]:
+def between_products(flow: Flow) -> set[int]:
     """Return the values between two products that have a softmax between them."""
     found = set[int]()
     for number in flow.products:
         passed, ends = _through_softmax(flow, flow.graph.nodes[number])
         found |= {number, *(node.number for node in passed)} if ends else set()
     return found
+
+
+def _is_scattered(node: Node, depth: int = 8) -> bool:
+    """Return whether a value is only written, as it is or by element, where data choose."""
+    through = _IDLE | ARITHMETIC | TRANSCENDENTAL | {"convert", "copy"}
+    return bool(node.users) and all(
+        user.op == "scatter"
+        or (depth > 0 and user.op in through and _is_scattered(user, depth - 1))
+        for user in node.users
+    )
 
 
 _OUTGROWN = 8
@@ -442,7 +460,7 @@ def large_between(case: Case) -> Claims:
     """Yield kernels around an array that is larger than all arguments and results."""
     for name, program in case.programs.items():
         flow = program.flow
-        scored = _scores(flow)
+        scores_of = between_products(flow)
         arrays = [*flow.graph.parameters, *flow.graph.results]
         limit = max([2**20, *(node.shape.bytes for node in arrays)])
         if max((row.kernel.written_bytes for row in case.kernels), default=0) < _OUTGROWN * limit:
@@ -453,20 +471,20 @@ def large_between(case: Case) -> Claims:
                 continue
             for node in flow.made(kernel):
                 small = node.shape.bytes < _OUTGROWN * limit
-                if node.shape.parts is not None or small or node.number in scored:
+                if node.shape.parts is not None or small or node.number in scores_of:
                     continue
                 rows = [case.row(row, each.kernel) for each in flow.readers(node)]
                 readers = {each.name: each for each in rows if each is not None}
                 stacked = node.op in ("copy-start", "bitcast", "dynamic-update-slice")
-                stacked |= node.op == "gather"  # what data choose is read by no other operation
+                # where data choose places, no other operation can read or write in its stead
+                stacked |= node.op == "gather" or _is_scattered(node)
                 if not readers or stacked or not flow.known[node].varies:
                     continue
                 size = float(node.shape.bytes)
                 parts = [(row, case.without_bytes(row, written=size))]
                 parts += [(r, case.without_bytes(r, read=size)) for r in readers.values()]
-                evidence = (
-                    f"{node.shape} ({si(size, 'B')}) is written for {len(readers)} kernels to read"
-                )
+                readings = many(len(readers), "kernel")
+                evidence = f"{node.shape} ({si(size, 'B')}) is written for {readings} to read"
                 # what one kernel makes by element, its one reader can make in its place
                 spared = len(readers) == 1 and not row.kernel.flops.matrix
                 line = flow.line(node)

@@ -28,7 +28,7 @@ from roofline.diagnosis.rows import (
     grouped,
 )
 from roofline.xla.targets import clock_of
-from roofline_helpers.common.show import si
+from roofline_helpers.common.show import many, si
 
 LEAST_SHARE = 0.01
 """Findings that cost less than this share of the call are left out."""
@@ -187,7 +187,9 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
     little = sum(lost[family_of(row)] for row in others)
     if little > _BAR * case.wall and len(others) > 1:
         share, names = little / case.wall, tuple(row.name for row in others)
-        evidence = f"{len(others)} kernels together lose {share:.0%} of the call, none much of it"
+        evidence = (
+            f"{many(len(others), 'kernel')} together lose {share:.0%} of the call, none much of it"
+        )
         found.append(Finding("many-kernels", little, names, evidence, share=min(share, 1.0)))
     return found
 
@@ -263,7 +265,8 @@ def _bound(case: Case, row: TimedRow) -> tuple[str, str]:
         return "usual", f" by measured kernels like it, {times}"
     if part < 0.5 and not slow:
         launch = si(row.seconds / max(row.launches, 1), "s")
-        return "launch-bound", f", by {launch} for each of {row.launches:,.0f} launches"
+        often = f"each of {row.launches:,.0f} launches" if row.launches > 1 else "its launch"
+        return "launch-bound", f", by {launch} for {often}"
     near = near if near == "depends" else MODELLED.get(row.limit, MODELLED["hbm"])
     by = f"compiler's cycles, {times}" if slow and part < 0.95 else "roofline"
     return near, f" by the {by}, bound by {unit}"

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from roofline.diagnosis.findings.again import stacks
+from roofline.diagnosis.findings.again import is_drawn, stacks
 from roofline.diagnosis.findings.causes import (
     Case,
     Claim,
     Claims,
 )
-from roofline.diagnosis.findings.small import by_compiler
 from roofline.diagnosis.flow import VIEWS, Flow
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import TimedRow
@@ -20,7 +19,7 @@ from roofline.xla.facts import bits_of
 from roofline.xla.flops import reorders
 from roofline.xla.graph import CARRY, Node
 from roofline.xla.hlo import ARITHMETIC, TRANSCENDENTAL, Shape
-from roofline_helpers.common.show import si
+from roofline_helpers.common.show import many, si
 
 _SMALL = 2**14
 """Bytes below which what moves isn't reported."""
@@ -94,7 +93,8 @@ def moved(case: Case) -> Claims:
         if apart or not made or sum(kernel.traffic.values()) < _SMALL or _fetches(made):
             continue
         nodes = flow.kernels[row.name]
-        if {node.op for node in nodes} & {"gather", "scatter", "sort", "custom-call"}:
+        inner = flow.in_library(made[0]) or is_drawn(flow, made[0])
+        if inner or {node.op for node in nodes} & {"gather", "scatter", "sort", "custom-call"}:
             continue
         share = sum(n.shape.bytes * moved_share(flow, n, row.name) for n in made) / size
         if share > 0.5:
@@ -102,12 +102,15 @@ def moved(case: Case) -> Claims:
 
 
 def _fetches(made: list[Node]) -> bool:
-    """Return whether a kernel only brings an array into another memory."""
-    return all(
-        node.op == "copy-start"
-        or (node.op == "copy" and node.shape.leaves[0].space != node.ops[0].shape.leaves[0].space)
-        for node in made
-    )
+    """Return whether a kernel only brings arrays, or slices of them, into another memory."""
+    return all(node.op == "copy-start" or _is_fetched(node) for node in made)
+
+
+def _is_fetched(node: Node) -> bool:
+    source = node
+    while source.op in _SAME and source.kernel == node.kernel:
+        source = source.ops[0]
+    return source is not node and source.shape.leaves[0].space != node.shape.leaves[0].space
 
 
 def _claimed(case: Case, program: Program, row: TimedRow, made: list[Node], share: float) -> Claims:
@@ -130,7 +133,9 @@ def _claimed(case: Case, program: Program, row: TimedRow, made: list[Node], shar
     )
     seconds = row.seconds if left == 0.0 else case.saved(row, like)
     line = row.source or next(filter(None, map(flow.line, [largest, *nodes])), "")
-    yield Claim(cause, ((row, seconds),), evidence, source=line, known=True)
+    as_it_is = cause == "not-donated" and opcodes <= _SAME and not flow.readers(largest)
+    remedy = "leave it out of the results, as the caller has it, or donate it" if as_it_is else ""
+    yield Claim(cause, ((row, seconds),), evidence, source=line, remedy=remedy, known=True)
 
 
 def _cause_of(
@@ -144,7 +149,7 @@ def _cause_of(
 ) -> tuple[str, str] | None:
     """Return why a kernel moves an array, and how that shows; None if that is its job."""
     flow, shape = program.flow, largest.shape.leaves[0]
-    turns = f"{row.launches:,.0f} copies of {shape}, {si(shape.bytes, 'B')} each"
+    turns = f"{many(row.launches, 'copy')} of {shape}, {si(shape.bytes, 'B')} each"
     looped = any(node.loops for node in nodes)
     sources = [flow.source(operand) for operand, _, _ in flow.taken(row.name)]
     cast = _cast(nodes, largest)
@@ -154,8 +159,7 @@ def _cause_of(
         return None
     turned = any(_reorders(flow, node) for node in nodes) or "reverse" in opcodes
     if turned:
-        beside = [*flow.readers(largest), *sources]
-        if any(node.op in ("custom-call", "triangular-solve", "cholesky") for node in beside):
+        if any(map(flow.is_algorithm, (*flow.readers(largest), *sources))):
             return None  # a library's own order
         near = _beside_a_product(case, flow, row, largest)
         return (
@@ -169,6 +173,8 @@ def _cause_of(
     argument = next((s for s in sources if _replaces(program, s)), None)
     if argument is not None and opcodes <= _SAME | {"constant", "dynamic-update-slice"}:
         what = "is copied, since it isn't donated"
+        if not partly and not flow.readers(largest):
+            what = "is returned as it is, which copies it"
         what = "is written anew to change a part of it" if partly else what
         return "not-donated", f"{_named([argument])} {what}"
     if partly:
@@ -269,8 +275,7 @@ def _in_a_loop(
     case: Case, flow: Flow, row: TimedRow, nodes: list[Node], shape: Shape, in_place: bool
 ) -> tuple[str, str] | None:
     """Return how a loop copies a slice of its inputs, or a result into its stack."""
-    loops = [flow.graph.loops[node.loops[-1]] for node in nodes if node.loops]
-    if (case.platform == "cpu" and row.kernel.bytes < _CACHE) or any(map(by_compiler, loops)):
+    if case.platform == "cpu" and row.kernel.bytes < _CACHE:
         return None
     if any(_reorders(flow, node) for node in nodes):
         return "layout-copy", f"{shape} is read in one order and written in another"

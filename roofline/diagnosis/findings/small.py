@@ -18,7 +18,7 @@ from roofline.diagnosis.flow import VIEWS, Flow
 from roofline.diagnosis.rows import KERNEL, TimedRow
 from roofline.xla.graph import CARRY, Loop, Node
 from roofline.xla.hlo import COLLECTIVES, SLICES
-from roofline_helpers.common.show import si
+from roofline_helpers.common.show import many, si
 
 _MANY = 20
 
@@ -74,17 +74,12 @@ def _loop_of(case: Case, row: TimedRow) -> tuple[str, str] | None:
     return (row.program, loops[-1]) if loops else None
 
 
-def by_compiler(loop: Loop) -> bool:
-    """Return whether a compiler wrote a loop for one operation, as of a factorisation."""
-    return loop.instruction.op_name.rpartition("/")[2] not in ("", "while")
-
-
 def _waits(flow: Flow, name: str) -> bool:
     """Return whether turns can't become fewer: each multiplies what the one before made."""
     loop = flow.graph.loops[name]
     late = _after(flow, {carry.number for carry in loop.carry if carry.size > 1})
     inside = (number in late and name in flow.graph.nodes[number].loops for number in flow.products)
-    return by_compiler(loop) or any(inside)
+    return name in flow.inner_loops or any(inside)
 
 
 def _after(flow: Flow, numbers: set[int]) -> set[int]:
@@ -113,7 +108,7 @@ def turn_by_turn(case: Case) -> Claims:
                 if row is not None and _loop_of(case, row) == (name, loop.name)
             ]
             turns = loop.turns or round(max((row.launches for row in rows), default=0))
-            if turns < 4 or by_compiler(loop):
+            if turns < 4 or loop.name in flow.inner_loops:
                 continue
             if loop.name in whole_loops:
                 yield from _at_once(case, flow, loop, rows)
@@ -141,7 +136,7 @@ def _at_once(case: Case, flow: Flow, loop: Loop, rows: list[TimedRow]) -> Claims
         parts.append((row, row.seconds if moves else _gained(case, flow, row)))
     line = flow.line(loop.carry[0]) or next((row.source for row in rows if row.source), "")
     evidence = f"{loop.turns:,} turns" if loop.turns else "turns"
-    evidence += f" of {len(rows)} kernels, though none needs another's"
+    evidence += f" of {many(len(rows), 'kernel')}, though none needs another's"
     more = sum(row.launches for row in rows) * case.gap
     if sum(saved for _, saved in parts) + more > 0.3 * sum(row.seconds for row in rows):
         yield Claim("turn-by-turn", tuple(parts), evidence, more=more, source=line, known=True)

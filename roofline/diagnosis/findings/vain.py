@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roofline import xla
+from roofline.diagnosis.findings.again import between_products
 from roofline.diagnosis.findings.causes import (
     CAUSES,
     Case,
@@ -23,7 +24,7 @@ from roofline.xla.graph import CARRY, ELEMENT, Node
 from roofline.xla.hlo import ARITHMETIC, FREE, PRODUCTS, TRANSCENDENTAL
 from roofline.xla.minimum import chooses, is_real, only_for
 from roofline.xla.orders import trees
-from roofline_helpers.common.show import many
+from roofline_helpers.common.show import many, significant
 
 MOST = 0.75
 """Share of a kernel's work that is needed from which on it isn't looked into."""
@@ -91,7 +92,10 @@ def _lost(flow: Flow, node: Node) -> float:
 
 
 def _unread(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | None:
-    """Return the claim on a kernel of which a part is read; None of a search for the largest."""
+    """Return the claim on a kernel of which a part is read.
+
+    None of a search for the largest, and of what a library's call leaves out by itself.
+    """
     need, limit = flow.needs[main], flow.needs.limit(main)
     at = flow.line(limit) if limit is not None else ""
     line, share = flow.line(main), counted(need.share)
@@ -100,6 +104,8 @@ def _unread(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | No
     cause, known, remedy = "read-in-part", True, ""
     if main.op == "sort" and main.op_name.endswith("top_k"):
         return None  # how XLA makes it of short rows
+    if limit is not None and flow.in_library(limit) and flow.in_library(main):
+        return None
     if main.op == "sort":
         cause, known, seconds = "sort", _by_rows(main, need.axes), row.seconds
         evidence = f"{main.shape.leaves[0]} is sorted, and {share} is read{by}"
@@ -108,10 +114,24 @@ def _unread(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | No
     elif main.op in PRODUCTS and any(len(axes) > 1 for axes in need.along):
         cause = "done-densely"
         evidence = f"{main.shape} is computed, and {share} of it is used{by}"
+        if need.elements <= max(main.dims):
+            remedy = _ENTRIES
+        elif main.number in between_products(flow):
+            remedy = _BLOCKS
     elif limit is not None:
         remedy = _sooner(need.axes, main, limit)
     return Claim(cause, ((row, seconds),), evidence, source=at or line, remedy=remedy, known=known)
 
+
+_ENTRIES = (
+    "sum the products of these entries alone: (a * b.T).sum(-1) for the diagonal of a @ b, "
+    "jnp.vdot(a, b.T) for its trace"
+)
+
+_BLOCKS = (
+    "attention that leaves out the blocks which its mask hides: splash attention on a TPU, "
+    "jax.nn.dot_product_attention with implementation='cudnn' on an NVIDIA GPU"
+)
 
 _TOGETHER = {"fft": 1, "cholesky": 2, "triangular-solve": 2}
 """Operations that need all of their last axes for any part of these."""
@@ -152,7 +172,7 @@ def branches(case: Case) -> Claims:
     """
     for name, program in case.programs.items():
         flow = program.flow
-        for node in flow.graph.nodes:
+        for node in reversed(flow.graph.nodes):  # of a `switch` the last choice is between all
             if not chooses(flow.known, node):
                 continue
             sides = [_seconds_of(case, name, flow, only_for(node, side)) for side in (1, 2)]
@@ -161,11 +181,19 @@ def branches(case: Case) -> Claims:
                 continue
             rows = [case.by_name[name, kernel] for kernel in dearer]
             parts = tuple(zip(rows, dearer.values(), strict=True))
+            options = _options(flow, node)
+            words = ("two", "both", "the other") if options == 2 else (options, "all", "another")
             evidence = (
-                f"{node.shape} is one of two values, chosen after both were computed for all "
-                "examples; what the dearer one takes is in vain for each that takes the other"
+                f"{node.shape} is one of {words[0]} values, chosen after {words[1]} were computed "
+                "for all examples; what the dearest takes is in vain for each that takes "
+                f"{words[2]}"
             )
             yield Claim("both-branches", parts, evidence, source=flow.line(node))
+
+
+def _options(flow: Flow, node: Node) -> int:
+    """Return between how many values a choice, and those before it, are made."""
+    return sum(_options(flow, side) for side in node.ops[1:]) if chooses(flow.known, node) else 1
 
 
 def _seconds_of(case: Case, program: str, flow: Flow, nodes: list[Node]) -> dict[str, float]:
@@ -185,13 +213,15 @@ def _seconds_of(case: Case, program: str, flow: Flow, nodes: list[Node]) -> dict
 # --- zeros ----------------------------------------------------------------------------------------
 
 
-def _on_zeros(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim:
-    """Return the claim on a kernel that mostly works on zeros."""
+def _on_zeros(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | None:
+    """Return the claim on a kernel that mostly works on zeros; None inside of a library's call."""
     space, useful = flow.known.spaces.get(main.number), flow.needs.useful(main)
     operands = main.ops[:2] if space is not None else main.ops
     with_zeros = [o for o in operands if flow.known[o].zeros is not None] or [main]
     sparse = min(with_zeros, key=lambda operand: flow.known[operand].nonzero.share)
     origin = flow.known[sparse].zeros or main
+    if flow.in_library(main) and flow.in_library(origin):
+        return None
     at = flow.line(origin) or flow.line(main)
     apart = f" ({at})" if at != flow.line(main) else ""
     if space is None:
@@ -206,10 +236,8 @@ def _on_zeros(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim:
     rows = max(math.prod(sparse.dims) // max(summed, 1), 1)
     terms = useful.elements / max(flow.needs[main].elements, 1)
     several = "isn't zero" if round(terms) <= 1 else "aren't zero"
-    evidence = (
-        f"each of the {rows:,} rows is multiplied by {summed:,}, of which "
-        f"{_number(terms)} {several}{apart}"
-    )
+    every = f"each of the {rows:,} rows" if rows > 1 else "the row"
+    evidence = f"{every} is multiplied by {summed:,}, of which {_number(terms)} {several}{apart}"
     cause, remedy = _with_zeros(flow, main, sparse, origin, terms)
     return Claim(cause, ((row, seconds),), evidence, source=at, remedy=remedy, known=True)
 
@@ -409,8 +437,8 @@ def dearer_orders(case: Case) -> Claims:
             pair = " by ".join(str(tree.arrays[n].shape.leaves[0]) for side in first for n in side)
             evidence = (
                 f"{many(len(tree.arrays), 'array')} are multiplied by way of "
-                f"{large.shape.leaves[0]}, which takes {1 / tree.share:,.0f} times the FLOPs of "
-                "another order"
+                f"{large.shape.leaves[0]}, which takes {significant(1 / tree.share, 2)} times the "
+                "FLOPs of another order"
             )
             parts = [(rows[k], seconds * (1 - after / now)) for k, seconds in alone.items()]
             if after < now:
