@@ -1,10 +1,10 @@
 """What the result of a program needs at least, from the program as JAX wrote it.
 
 Its work as written, less what is in vain: values that nobody reads, products with zeros, values
-computed twice, or again in each turn of a loop, products in a dearer order than another. Arguments
-and results cross the memory once, as far as they are read, or change. Types are those of the
-arguments: a product that JAX's promotion widened counts in the narrower type. No repair that keeps
-the algorithm takes less; another algorithm, unit or type may.
+computed twice, or again in each turn of a loop. Arguments and results cross the memory once, as far
+as they are read, or change. Types are those of the arguments: a product that JAX's promotion
+widened counts in the narrower type. No repair that keeps the algorithm takes less; another
+algorithm, unit, type or order of products may.
 
 Where it isn't known how much is needed, the least counts: the cheapest branch, for each example the
 cheaper side of a choice that `vmap` made of a branch, places that data choose once.
@@ -13,7 +13,6 @@ cheaper side of a choice that `vmap` made of a branch, places that data choose o
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +22,6 @@ from roofline.xla.graph import BRANCH, CARRY, Graph, Node
 from roofline.xla.hlo import FREE_CALLS, Module, parse
 from roofline.xla.lower import Lowered
 from roofline.xla.needs import Needs, needs_of
-from roofline.xla.orders import trees
 from roofline.xla.pallas import PallasKernel
 from roofline.xla.parts import Part
 from roofline.xla.roofs import chip_roofline
@@ -308,13 +306,6 @@ class _Count:
             if node.number not in dropped:
                 needed[first] = needed[first] | useful if first in needed else useful
         cheapest = self._cheapest(needed, runs)
-        times, orders = Counter(values), dict[int, float]()
-        for tree in trees(self.needs.known):
-            # what is computed twice is needed for something else, too, in the order that it has;
-            # and an order's share is that of whole products, not of parts that are needed
-            once = all(times[values[each.number]] == 1 for each in tree.products)
-            if once and all(self.needs.useful(each).share == 1 for each in tree.products):
-                orders |= dict.fromkeys((node.number for node in tree.products), tree.share)
         for number, part in needed.items():
             node = graph.nodes[number]
             if node.instruction is None or not part.share or node.number in cheapest:
@@ -322,7 +313,7 @@ class _Count:
             flops, reason = self._flops(node)
             if reason:
                 refused.append(reason)
-            self._add(node, flops * orders.get(number, 1.0), part, runs[number])
+            self._add(node, flops, part, runs[number])
         return refused, self._notes()
 
     def _add(self, node: Node, flops: Flops, part: Part, runs: float) -> None:

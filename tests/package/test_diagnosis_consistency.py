@@ -54,7 +54,7 @@ def test_a_profiler_that_slows_a_call_is_said_first_and_shares_are_withheld(
     assert told[2] == f"T{reason[1:]}."
     facts = dict(display.facts(slow))
     launches = sum(row.launches for row in slow.kernels)
-    assert facts["launches"] == f"{launches:,.0f} of 1 programs a call"
+    assert facts["launches"] == f"{launches:,.0f} of 1 program a call"
     assert set(slow.table()["share"]) == {None}
     text = slow.describe() + slow._repr_html_()
     assert "%" not in text.partition("BY KERNEL")[2].partition("slower when profiled")[0]

@@ -12,7 +12,6 @@ import pytest
 from roofline.xla.facts import facts_of
 from roofline.xla.graph import Graph
 from roofline.xla.hlo import parse
-from roofline.xla.minimum import needed
 from roofline.xla.orders import Tree, trees
 
 
@@ -75,15 +74,3 @@ def test_what_others_read_or_change_is_in_no_tree() -> None:
 
     for f in (read_twice, made_before, lambda a, b, c: jnp.tanh(a @ b) @ c):
         assert not found(f, *((64, 64),) * 3)
-
-
-def test_what_is_needed_is_the_cheapest_order() -> None:
-    def gram(u: Any, x: Any) -> Any:
-        return u @ u.T @ x
-
-    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((512, 8), (512, 16))]
-    text = jax.jit(gram).lower(*args).compiler_ir("hlo").as_hlo_module().to_string()
-    assert needed(text).matrix["f32"] == 2 * 2 * 512 * 8 * 16
-    twice = jax.jit(lambda u, x: (u @ u.T @ x, u @ u.T)).lower(*args)
-    text = twice.compiler_ir("hlo").as_hlo_module().to_string()
-    assert needed(text).matrix["f32"] == 2 * 512 * 512 * (8 + 16)

@@ -299,7 +299,8 @@ def _with_zeros(
         if _only_masks(sparse) and summed & flow.known[sparse].most.keys():
             more = f"{CAUSES['one-hot'].advice}, and add what they name"
             return "one-hot", "" if round(terms) <= 1 else more
-        if _only_masks(sparse) or flow.known[sparse].nonzero.axes <= summed:
+        placed = _only_masks(sparse) and flow.known[sparse].most
+        if placed or flow.known[sparse].nonzero.axes <= summed:
             return "zeros", "add to the places that the indices name: jax.ops.segment_sum"
         return "ragged", ""
     if origin.op in ("pad", "convolution"):
@@ -339,7 +340,7 @@ def _only_masks(node: Node, depth: int = 16) -> bool:
 
 
 _PLACES = frozenset(
-    "convert bitcast reshape broadcast copy transpose add multiply select slice concatenate pad "
+    "convert bitcast reshape broadcast copy transpose add select slice concatenate pad "
     "reverse reduce reduce-precision".split()
 )
 """What makes masks of masks, beside what data pick."""
@@ -448,7 +449,6 @@ def dearer_orders(case: Case) -> Claims:
                     evidence,
                     source=flow.line(large),
                     remedy=f"multiply {pair} first, with parentheses, or all in one jnp.einsum",
-                    known=True,
                 )
 
 
