@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from roofline import xla
 from roofline.measure.workloads import level_cases, matmul_case, memory_cases, run, vector_case
-from roofline.xla.expected import Like, combined, expected_of, like
+from roofline.xla.expected import Like, as_one_call, combined, expected_of, like
 from roofline.xla.kernel import kernel_of
 from roofline.xla.roofs import DeviceRoofs, best_peak, main_dtype
 from roofline_helpers import chips
@@ -139,7 +139,7 @@ class Ceilings:
         return None if self.chip is None or self.measured is not None else like(kernel, self.chip)
 
     def expected(self, rows: Iterable[TimedRow]) -> Expected | None:
-        """Return the time to expect of a call's kernels; None if they have no roof."""
+        """Return the time to expect of a call, on a GPU with gaps; None if no kernel has a roof."""
         roofed = [row for row in rows if row.reachable is not None]
         if not roofed:
             return None
@@ -151,7 +151,10 @@ class Ceilings:
             for row in roofed
         ]
         whole = math.fsum(each.known for each in every)
-        return combined(every, whole, self.chip)
+        found = combined(every, whole, self.chip)
+        if self.chip.kind != "gpu":
+            return found
+        return as_one_call(found, [round(row.launches) for row in roofed], self.chip)
 
     def judged(self, row: TimedRow) -> Judgement | None:
         """Return what a launch of a timed kernel is worth (`rh.judge`); None without a roof.

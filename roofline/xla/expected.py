@@ -196,20 +196,35 @@ UNTOLD = {"cpu": 10, "gpu": 10, "tpu": 1000}
 A TPU may move its elements one after another, so that there it has no end above."""
 
 
-def as_one_call(kernels: Expected, launches: int) -> Expected:
+LOOPED, LOOPED_MOST = 1.9e-6, 4.5e-6
+"""Seconds that a launch in a GPU's loop takes beyond its kernel and a call's gap: the median and
+the most of loops of known length on an H200 (evidence "settings"), queued launch by launch."""
+CAPTURED = 5
+"""Launches of a turn from which on JAX may put it into a CUDA graph: then they take no more."""
+
+
+def as_one_call(kernels: Expected, launches: Sequence[int], chip: chips.Chip) -> Expected:
     """Return the time of a call of several kernels on a GPU, with the gaps between them.
 
-    Its interval is wider by what calls differ from their kernels' sum, and begins where nothing
-    lies between them, as in a profile.
+    `launches` are of each kernel; one that is launched several times is in a loop, with those of as
+    many launches. A turn has one launch more, which counts it. The interval is wider by what calls
+    differ from their kernels' sum, and begins where nothing lies between them, as in a profile.
     """
-    call, gaps = kernel_laws().call, kernel_laws().call.gap * (launches - 1)
+    call, every = kernel_laws().call, sum(launches)
+    gaps = call.gap * max(every - 1, 0)
     if kernels.seconds is None:
         return replace(kernels, low=kernels.low + gaps)
+    looped = most = 0.0
+    for turns, inside in Counter(n for n in launches if n > 1).items():
+        counter = floor_of_launch(chip)
+        most += turns * ((inside + 1) * LOOPED_MOST + counter)
+        if inside + 1 < CAPTURED:
+            looped += turns * ((inside + 1) * LOOPED + counter)
     seconds = kernels.seconds + gaps
     below = math.hypot(kernels.seconds - kernels.low, seconds * (1 - call.low))
     above = math.hypot(kernels.high - kernels.seconds, seconds * (call.high - 1))
     low = min(seconds - below, kernels.low)
-    return replace(kernels, seconds=seconds, low=low, high=seconds + above)
+    return replace(kernels, seconds=seconds + looped, low=low, high=seconds + above + most)
 
 
 def like(row: Row, chip: chips.Chip) -> Like | None:

@@ -6,6 +6,8 @@ import csv
 import itertools
 import json
 import math
+import statistics
+import tarfile
 from collections import Counter
 
 import numpy as np
@@ -14,9 +16,22 @@ import pytest
 import roofline_helpers as rh
 from measurements.kernel_laws import Kind, summary
 from measurements.kernels import CHIPS, cases, rows_of
-from roofline.xla.expected import as_one_call, combined, expected_features, expected_of
+from measurements.promises import PAIRS_RUN
+from roofline import evidence
+from roofline.xla.expected import (
+    CAPTURED,
+    LOOPED,
+    LOOPED_MOST,
+    as_one_call,
+    combined,
+    expected_features,
+    expected_of,
+    floor_of_launch,
+)
+from roofline.xla.hlo import parse
 from roofline.xla.kernel import kernel_of
 from roofline.xla.ledger import kernels
+from roofline.xla.report import Report
 from roofline.xla.roofs import DeviceRoofs, least_kernel
 from roofline_helpers.measured.kernels import (
     FEWEST,
@@ -168,10 +183,59 @@ def test_kernels_add_up_with_errors_that_are_partly_their_own() -> None:
     relative = [(found.high - found.low) / (found.seconds or 1.0) for found in sums]
     assert relative[0] == pytest.approx(0.5)
     assert relative[0] > relative[1] > relative[2] > 0.5 * kernel_laws().call.correlation ** 0.5
-    call = as_one_call(sums[2], 100)
+    call = as_one_call(sums[2], [1] * 100, h100)
     assert call.seconds == pytest.approx(0.1 + 99 * kernel_laws().call.gap)
     open_ended = combined([ROUGHLY, Expected(None, 2e-4, math.inf)], 1.2e-3, h100)
     assert (open_ended.seconds, open_ended.high) == (None, math.inf)
     little = combined([ROUGHLY, Expected(None, 1e-5, math.inf)], 1.01e-3, h100)
     assert little.seconds == 1.01e-3
     assert (little.low, little.high) == pytest.approx((0.81e-3, 1.4e-3))  # 1 to 10 times its least
+
+
+def test_a_turn_costs_what_loops_took_beyond_their_kernels() -> None:
+    """Of the H200's record: loops of known length, of turns too short for a CUDA graph."""
+    left = []
+    for row in evidence.load("settings")["loops"]:
+        known = row["loop"] not in ("dynamic", "condition") and row["body"] != "big matmul"
+        if known and row["launches"] < CAPTURED - 0.5:
+            turns = [row[way][1] / 400 - row["kernels"] for way in ("graphs", "plain")]
+            left += [turn / row["launches"] - kernel_laws().call.gap for turn in turns]
+    assert len(left) == 24
+    assert statistics.median(left) == pytest.approx(LOOPED, abs=0.05e-6)
+    assert max(left) == pytest.approx(LOOPED_MOST, abs=0.05e-6)
+
+
+def test_a_loop_of_short_turns_takes_what_its_launches_do() -> None:
+    h200 = rh.chip("h200")
+    kernel = Expected(300 * 2e-6, 300 * 1.5e-6, 300 * 2.5e-6, "measured")
+    alone, short, long = (
+        as_one_call(kernel, launches, h200) for launches in ([1] * 300, [100] * 3, [50] * 6)
+    )
+    turn = 4 * LOOPED + floor_of_launch(h200)  # three kernels, and the one that counts
+    assert short.seconds == pytest.approx((alone.seconds or 0.0) + 100 * turn)
+    assert long.seconds == alone.seconds  # a turn of six fits into a graph
+    most = 50 * (7 * LOOPED_MOST + floor_of_launch(h200))  # but it needn't
+    assert long.high == pytest.approx(alone.high + most)
+    assert short.low == long.low == alone.low
+
+
+def test_loops_that_nobody_fitted_take_what_is_expected() -> None:
+    """Programs of the pairs with a loop: most of their calls lie in the interval."""
+    inside = []
+    with tarfile.open(PAIRS_RUN) as tar:
+        files = {entry.name: tar.extractfile(entry) for entry in tar}
+        texts = {name: file.read() for name, file in files.items() if file}
+    for row in json.loads(texts["repairs.json"])["rows"]:
+        for side, seconds in row["seconds"].items():
+            text = texts[f"{row['name']}/{side}/compiled.hlo"].decode()
+            if " while(" not in text:
+                continue
+            rows = tuple(kernels(parse(text), "gpu").rows)
+            found = Report(
+                name=row["name"], target="h200", platform="gpu", arguments=(), rows=rows, notes=(),
+                xla={}, jax_version="", compiler="",
+            ).expected  # fmt: skip
+            if found is not None and found.seconds is not None:
+                inside.append(found.low <= statistics.median(seconds) <= found.high)
+    assert len(inside) >= 20
+    assert sum(inside) >= 0.8 * len(inside)
