@@ -1,10 +1,13 @@
 """What `explain` promises of each pair that `repairs` timed, beside what the repair gained.
 
-    python -m measurements.promises FOLDER…
+    python -m measurements.promises [FOLDER…]
+    python -m measurements.promises --cpu FOLDER
 
-Each folder is one that `repairs` wrote, its archives unpacked in ``x``. Writes
-``roofline/data/evidence/repairs.json`` and, for what is recomputed from it, the programs'
-HLO: ``measurements/repairs-h200.tar.gz``. Needs no device.
+Writes ``roofline/data/evidence/repairs.json`` from ``measurements/repairs-h200.tar.xz``, which has
+the pairs' times, their HLO, and a profile of each program before its repair. Run it after each
+change of what `explain` says; it needs no device. With folders that `repairs` wrote, their archives
+unpacked in ``x``, that file is made of them first. Of a folder that `repairs` wrote on a CPU, with
+what ``lscpu`` said in it, ``repairs-cpu.json`` is made: what `explain` said there is kept as it is.
 
 Nothing runs, so the explanation is put together as `explain` does it beside a device: the profile
 without CUDA graphs says how long kernels take, and the clock of the pair how long a call does.
@@ -20,21 +23,24 @@ import re
 import statistics
 import sys
 import tarfile
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from measurements.pairs import PAIRS
+from measurements.repairs import SIDES
 from roofline import evidence
 from roofline.diagnosis.explain import Task
 from roofline.diagnosis.explanation import Explanation
 from roofline.diagnosis.trace import programs_in, read_trace
 from roofline.xla import minimum
-from roofline.xla.causes import Finding
+from roofline.xla.causes import CAUSES, Finding
 from roofline.xla.lower import Arguments
 from roofline_helpers import chips
 
-HLO = Path(__file__).parent / "repairs-h200.tar.gz"
+PAIRS_RUN = Path(__file__).parent / "repairs-h200.tar.xz"
+"""Of the pairs that ran: times, HLO, and the profiles of the programs before their repair."""
 FINDINGS = 3
 """Findings of a program that the record keeps."""
 SEEN = """
@@ -94,14 +100,11 @@ def told(finding: Finding) -> dict[str, Any]:
 def row_of(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
     """Return a pair's row of the record."""
     runs = row["seconds"]["before"]
-    why = explained(
-        folder / "x" / row["name"] / "before", row["name"], runs, row["queue"]["before"]
-    )
+    why = explained(folder / row["name"] / "before", row["name"], runs, row["queue"]["before"])
     assert why.needed is not None
-    least, expected, then = why.needed.seconds(chips.chip("h200")), why.expected, row["explained"]
+    least, expected = why.needed.seconds(chips.chip("h200")), why.expected
     kept = list(why.findings[:FINDINGS])
     kept += [finding for finding in why.findings[FINDINGS:] if finding.known][:1]
-    first = then["findings"][0] if then and then["findings"] else None
     return {
         "name": row["name"],
         "kind": row["kind"],
@@ -113,8 +116,9 @@ def row_of(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
         "spread": {side: [min(times), max(times)] for side, times in row["seconds"].items()},
         "ratio": row["ratio"],
         "apart": row["apart"],
-        "then": first and {key: first[key] for key in ("cause", "title", "seconds", "saves")},
-        "unexplained": row.get("unexplained", ""),
+        "then": row["then"],
+        "unexplained": row["unexplained"],
+        "first": row["first"],
         "now": [told(finding) for finding in kept],
         "needed": least,
         "refused": why.needed.refused,
@@ -122,33 +126,78 @@ def row_of(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main(folders: list[Path]) -> None:
-    """Make the record of these folders."""
-    pairs, programs, heads = [], {}, []
-    for folder in folders:
-        record = json.loads(gzip.decompress((folder / "repairs.json.gz").read_bytes()))
-        heads.append(record)
+def on_a_cpu(folder: Path) -> None:
+    """Make the record of pairs that ran on a CPU, with what `explain` said of each there."""
+    record = json.loads(gzip.decompress((folder / "repairs.json.gz").read_bytes()))
+    pairs = []
+    for row in record["rows"]:
+        why = row["explained"]
+        found = [
+            {key: finding[key] for key in ("cause", "seconds", "saves", "evidence")}
+            | {"kind": CAUSES[finding["cause"]].kind}
+            for finding in why["findings"][:FINDINGS]
+        ]
+        pairs.append(
+            {key: row[key] for key in ("name", "kind", "source", "ratio", "apart")}
+            | {side: statistics.median(row["seconds"][side]) for side in SIDES}
+            | {"now": found, "busy": bool(why["withheld"])}
+        )
+    processors = next(
+        line.partition(":")[2].strip()
+        for line in (folder / "lscpu").read_text("utf-8").splitlines()
+        if line.startswith("CPU(s):")
+    )
+    head = {key: record[key] for key in ("software", "date", "command")}
+    evidence.save("repairs-cpu", {**head, "processors": int(processors), "pairs": pairs})
+
+
+def gather(folders: list[Path]) -> None:
+    """Make the file of all pairs out of folders; what was said of a pair at first is kept."""
+    records = [
+        json.loads(gzip.decompress((folder / "repairs.json.gz").read_bytes())) for folder in folders
+    ]
+    said = {row["name"]: row for row in evidence.load("repairs")["pairs"]}
+    files, rows = {}, []
+    for folder, record in zip(folders, records, strict=True):
         for row in record["rows"]:
+            name, why = row["name"], row.pop("explained", None)
             if "failed" in row:
                 continue
-            print(row["name"], flush=True)
-            pairs.append(row_of(folder, row))
-            for side in ("before", "after"):
-                for kind in ("written.hlo", "compiled.hlo"):
-                    path = folder / "x" / row["name"] / side / kind
-                    programs[f"{row['name']}/{side}/{kind}"] = path.read_bytes()
-    with gzip.GzipFile(HLO, "wb", 9, mtime=0) as file, tarfile.open(fileobj=file, mode="w") as tar:
-        for name, data in sorted(programs.items()):
+            first = why["findings"][0] if why and why["findings"] else None
+            told = first and {key: first[key] for key in ("cause", "title", "seconds", "saves")}
+            new = {"then": told, "unexplained": row.get("unexplained", ""), "first": False}
+            row |= {key: said.get(name, new)[key] for key in new}
+            rows.append(row)
+            kept = ["before/profile.xplane.pb"]
+            kept += [f"{side}/{kind}.hlo" for side in SIDES for kind in ("written", "compiled")]
+            for path in kept:
+                files[f"{name}/{path}"] = (folder / "x" / name / path).read_bytes()
+    head = {key: records[0][key] for key in ("device", "software")}
+    head |= {"dates": [record["date"] for record in records], "rows": rows}
+    files = {"repairs.json": json.dumps(head, indent=1).encode(), **dict(sorted(files.items()))}
+    with tarfile.open(PAIRS_RUN, "w:xz") as tar:
+        for name, data in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
+
+
+def main(folders: list[Path]) -> None:
+    """Make the record, of these folders or of what they gave before."""
+    if folders:
+        gather(folders)
+    with tempfile.TemporaryDirectory() as name, tarfile.open(PAIRS_RUN) as tar:
+        tar.extractall(name, filter="data")
+        record = json.loads((Path(name) / "repairs.json").read_text("utf-8"))
+        pairs = []
+        for row in record.pop("rows"):
+            print(row["name"], flush=True)
+            pairs.append(row_of(Path(name), row))
     ran = [row["name"] for row in pairs]
     evidence.save(
         "repairs",
         {
-            "device": heads[0]["device"],
-            "software": heads[0]["software"],
-            "dates": [head["date"] for head in heads],
+            **record,
             "command": "python -m measurements.repairs, then python -m measurements.promises",
             "pairs": sorted(pairs, key=lambda row: list(PAIRS).index(row["name"])),
             "seen": [name for name in ran if name in SEEN],
@@ -158,4 +207,7 @@ def main(folders: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main([Path(folder) for folder in sys.argv[1:]])
+    if sys.argv[1:2] == ["--cpu"]:
+        on_a_cpu(Path(sys.argv[2]))
+    else:
+        main([Path(folder) for folder in sys.argv[1:]])

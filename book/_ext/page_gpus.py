@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 from statistics import fmean, median
+from typing import Any
 
 import roofline
 import roofline_helpers as rh
+from page_board import markdown
 from page_figures import ROOT
+from roofline import evidence
 from roofline.diagnosis import Explanation, ladder
 
 RUNGS = {
@@ -57,6 +60,62 @@ def scheduler() -> float:
     return float((hiding / plain - 1).abs().max())
 
 
+def settings() -> dict[str, str]:
+    """Return what settings of the H200's record gained, by name."""
+    record = evidence.load("settings")
+    steps = {row["setting"]: median(row["steps"][5:]) for row in record["step"]}
+    took = {(row["setting"], row["program"]): row for row in record["compiling"]}
+    usual, untuned, untried = (
+        took[setting, "training"] for setting in ("as JAX does it", "no autotuning", "no Triton")
+    )
+    slower = median(untuned["seconds"]) / median(usual["seconds"])
+    return {
+        "gpus_loop": f"{1e6 * _turn('fori', 'elementwise'):.0f}",
+        "gpus_loop_reduce": f"{1e6 * _turn('fori', 'reduce'):.0f}",
+        "gpus_loop_waits": f"{1e6 * _turn('condition', 'elementwise'):.0f}",
+        "gpus_loop_hidden": f"{1e6 * _turn('fori', 'big matmul'):.0f}",
+        "gpus_loop_shown": f"{1e6 * _turn('condition', 'big matmul'):.0f}",
+        "gpus_pgle": f"{1 - steps['PGLE'] / steps['as JAX does it']:.0%}",
+        "gpus_combined": f"{abs(1 - steps['larger exchanges'] / steps['as JAX does it']):.0%}",
+        "gpus_untuned": f"{slower:.0f}",
+        "gpus_compiling": rh.si(usual["compiling"], "s"),
+        "gpus_compiling_untuned": rh.si(untuned["compiling"], "s"),
+        "gpus_compiling_untried": rh.si(untried["compiling"], "s"),
+        "gpus_calls": _calls(record["graphs"]),
+        "gpus_products": _products(record["products"], took),
+    }
+
+
+def _turn(loop: str, body: str) -> float:
+    rows = evidence.load("settings")["loops"]
+    (row,) = (row for row in rows if (row["loop"], row["body"]) == (loop, body))
+    return float(min(row["graphs"][1], row["plain"][1]) / 400)
+
+
+def _calls(rows: list[dict[str, Any]]) -> str:
+    heads = ["Program", "launches", "queued, in graphs", "without", "alone, in graphs", "without"]
+    lines = []
+    for row in rows:
+        ways = [row["graphs"], row["plain"]]
+        times = [way[often]["median"] for often in ("queued", "alone") for way in ways]
+        lines.append(
+            [row["program"], f"{ways[0]['launches']:.0f}", *(f"{1e6 * t:,.0f}" for t in times)]
+        )
+    return markdown(heads, lines, 5)
+
+
+def _products(rows: list[dict[str, Any]], took: dict[tuple[str, str], Any]) -> str:
+    heads = ["m × k × n", "as JAX does it", "by", "without Triton", "padded to 64"]
+    lines = []
+    for row in rows:
+        size = "×".join(str(row[axis]) for axis in "mkn")
+        work = 2 * row["m"] * row["k"] * row["n"]
+        ways = [row["default"], took["no Triton", size]["seconds"], row["padded"]]
+        rates = [f"{work / median(seconds) / 1e12:,.0f}" for seconds in ways]
+        lines.append([size.replace("×", " × "), rates[0], row["default by"], *rates[1:]])
+    return markdown(heads, lines, 3)
+
+
 def gpus() -> dict[str, str]:
     """Return the texts of the page, by name."""
     steps = {step.rung: step.why for step in ladder.committed()["train-step"].steps if step.why}
@@ -69,6 +128,7 @@ def gpus() -> dict[str, str]:
         "gpus_scheduler": scheduler(),
     }
     return {
+        **settings(),
         **{name: rh.si(steps[rung].wall, "s") for name, rung in RUNGS.items()},
         **{name: f"{100 * share:.1f}%".replace("-", "−") for name, share in shares.items()},
         "gpus_exposed_first": rh.si(exposed(first), "s"),

@@ -77,9 +77,9 @@ class Promised:
 
 
 @cache
-def pairs() -> tuple[Promised, ...]:
-    """Return all pairs that were timed."""
-    return tuple(map(Promised, evidence.load("repairs")["pairs"]))
+def pairs(record: str = "repairs") -> tuple[Promised, ...]:
+    """Return all pairs that were timed, on a GPU, or on a CPU ("repairs-cpu")."""
+    return tuple(map(Promised, evidence.load(record)["pairs"]))
 
 
 def _ms(seconds: float) -> str:
@@ -118,7 +118,8 @@ def promises() -> dict[str, str]:
     wasted = [pair for pair in every if pair.kind != CLEAN]
     clean = [pair for pair in every if pair.kind == CLEAN]
     stated = [pair for pair in every if pair.promise is not None]
-    then = [pair for pair in every if pair.row["then"] and pair.row["then"]["saves"]]
+    old = [pair for pair in every if pair.row["first"]]
+    then = [pair for pair in old if pair.row["then"] and pair.row["then"]["saves"]]
     had = [p for p in then if p.row["then"]["saves"][0] <= p.gain <= p.row["then"]["saves"][1]]
     slower = [pair for pair in wasted if pair.row["ratio"] < 1]
     later = [pair for pair in stated if pair.name not in record["seen"]]
@@ -133,6 +134,7 @@ def promises() -> dict[str, str]:
         "promises_least": str(sum(pair.gain >= pair.ends[0] for pair in stated)),
         "promises_seen": str(len(record["seen"])),
         "promises_later": f"{sum(pair.kept for pair in later)} of {len(later)}",
+        "promises_old": str(len(old)),
         "promises_then": str(len(then)),
         "promises_then_kept": str(len(had)),
         "promises_first": str(sum(pair.first(1) for pair in wasted)),
@@ -144,10 +146,33 @@ def promises() -> dict[str, str]:
         "promises_alarms": str(sum(bool(pair.alarms) for pair in clean)),
         "promises_broken": _reasons(BROKEN, [pair for pair in stated if not pair.kept]),
         "promises_missed": _names(missed),
-        "promises_not_run": f"{len(record['not_run'])}: {', '.join(record['not_run'])}",
+        "promises_not_run": ", ".join(f"`{name}`" for name in record["not_run"]),
         "promises_device": record["device"].removeprefix("NVIDIA "),
         "promises_jax": record["software"]["jax"],
+        **_on_a_cpu(),
         "promises_table": markdown([*heads, "before, ms", "after", "gain"], map(_row, every), 3),
+    }
+
+
+def _on_a_cpu() -> dict[str, str]:
+    every = pairs("repairs-cpu")
+    wasted = [pair for pair in every if pair.kind != CLEAN]
+    stated = [pair for pair in every if pair.promise is not None]
+    broken = [
+        f"`{pair.name}` (promised {_now(pair)} ms, gained {_ms(pair.gain)})"
+        for pair in stated
+        if not pair.kept
+    ]
+    return {
+        "promises_cpu_processors": str(evidence.load("repairs-cpu")["processors"]),
+        "promises_cpu_pairs": str(len(every)),
+        "promises_cpu_busy": str(sum(pair.row["busy"] for pair in every)),
+        "promises_cpu_wasted": str(len(wasted)),
+        "promises_cpu_first": str(sum(pair.first(1) for pair in wasted)),
+        "promises_cpu_two": str(sum(pair.first(2) for pair in wasted)),
+        "promises_cpu_stated": str(len(stated)),
+        "promises_cpu_kept": str(sum(pair.kept for pair in stated)),
+        "promises_cpu_broken": ", ".join(broken),
     }
 
 
@@ -171,15 +196,16 @@ def _reasons(reasons: Mapping[str, str], some: list[Promised]) -> str:
     return "\n".join(map(told, some)) or "- none"
 
 
-BEATEN = {
-    "fp32-layers": "the repair stores weights and activations in bf16, so it isn't the same "
-    "algorithm: it is judged by the needs of a program in fp32, at the rate of fp32.",
-}
+BEATEN: dict[str, str] = {}
 """Why a repair is faster than what the program before it needs."""
 
 BROKEN = {
+    "pair-hessian": "the promise is for the zeros alone. The array that holds them is named first, "
+    "without a number, and the repair does without it, too.",
     "shifted-buffer": "the loop of the repair doesn't copy the buffer any more, but its 64 turns "
     "still take {after}, probably for launches, which the copies had hidden.",
+    "cache-order": "the promise is for one of two copies, each with its line. The repair does "
+    "without both.",
     "repeated-heads": "the promise is for reordering one array. That heads are repeated isn't "
     "found, since no kernel writes them, and the repair gains more.",
 }

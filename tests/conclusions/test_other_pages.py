@@ -1,6 +1,7 @@
 """Conclusions of labs, the self-test and pages beside the chapters: each test would refute one."""
 
 import re
+import statistics
 from typing import Any
 
 import jax
@@ -96,10 +97,62 @@ def test_the_page_on_gpus_has_every_flag_that_was_timed() -> None:
     assert [name for name in page_gpus.gpus() if f"{{{{ {name} }}}}" not in text] == []
 
 
+def test_graphs_pay_for_short_kernels_in_queued_calls() -> None:
+    for row in roofline.evidence.load("settings")["graphs"]:
+        inside, plain = row["graphs"], row["plain"]
+        gain = 1 - inside["queued"]["median"] / plain["queued"]["median"]
+        short = plain["kernels"] / plain["launches"] < 5e-6
+        assert gain > 0.2 if short else abs(gain) < 0.05, row["program"]
+        assert inside["kernels"] == pytest.approx(plain["kernels"], rel=0.2)  # as long in either
+        alone = inside["alone"]["median"] / plain["alone"]["median"]
+        assert (alone > 1.05) == (row["program"] in ("small training step", "decode, width 4,096"))
+        # what explain says of a call in graphs is what the clock says of queued ones
+        assert row["explain"]["wall"] == pytest.approx(inside["queued"]["median"], rel=0.2)
+
+
+def test_a_condition_on_data_costs_a_turn_more_than_its_launches() -> None:
+    turn = page_gpus._turn
+    for body in ("elementwise", "reduce", "matmul", "big matmul"):
+        assert turn("condition", body) > turn("fori", body) + 1e-5
+    assert turn("fori", "elementwise") < turn("fori", "reduce")
+
+
+def test_odd_sizes_run_at_a_third_of_their_speed_at_worst() -> None:
+    record = roofline.evidence.load("settings")
+    rates = {
+        (row["m"], row["k"], row["n"]): (row["default by"], _rate(row, row["default"]))
+        for row in record["products"]
+    }
+    full = rates[4096, 4096, 4096][1]
+    for (_, k, n), (by, rate) in rates.items():
+        multiples = k % 8 == 0 and n % 8 == 0
+        assert (by == "cuBLAS") == multiples
+        if (k % 8 or n % 2) and rate > 1e14:
+            assert full / 3.2 < rate < full / 2.4
+    without = {row["program"]: row for row in record["compiling"] if row["setting"] == "no Triton"}
+    for size in ("4096×4097×4096", "2048×2048×50257", "8192×8192×8191"):
+        m, k, n = map(int, size.split("×"))
+        seconds = without[size]["seconds"]
+        assert _rate({"m": m, "k": k, "n": n}, seconds) > 1.7 * rates[m, k, n][1]
+
+
+def _rate(size: dict[str, int], seconds: list[float]) -> float:
+    return float(2 * size["m"] * size["k"] * size["n"] / statistics.median(seconds))
+
+
+def test_no_setting_gains_what_steps_of_a_run_differ() -> None:
+    record = roofline.evidence.load("settings")
+    steps = {row["setting"]: row["steps"][5:] for row in record["step"]}
+    usual = steps.pop("as JAX does it")
+    for seconds in steps.values():
+        gain = statistics.median(usual) - statistics.median(seconds)
+        assert abs(gain) < max(usual) - min(usual)
+
+
 def test_loops_of_tiny_steps_gain_most_from_fewer_turns() -> None:
     rows = {row["name"]: row for row in roofline.evidence.load("repairs")["pairs"]}
     for name, turns in (("short-turns", 512), ("linear-recurrence", 1024)):
-        assert 5e-6 < rows[name]["before"] / turns < 2e-5  # some launches a turn
+        assert 5e-6 < rows[name]["before"] / turns < 2.5e-5  # some launches a turn
         assert rows[name]["before"] > 10 * rows[name]["after"]
     assert rows["many-arrays"]["after"] > rows["many-arrays"]["before"]
 

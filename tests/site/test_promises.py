@@ -1,13 +1,12 @@
 """The page of promises says what the record says, and the record what its programs say."""
 
-import io
 import tarfile
 
 import pytest
 
 import page_promises
 from measurements.pairs import PAIRS
-from measurements.promises import HLO
+from measurements.promises import PAIRS_RUN
 from page_promises import BEATEN, BROKEN, CLEAN, LEAST, SAME, pairs
 from roofline import evidence, xla
 from roofline.diagnosis.ceilings import Ceilings
@@ -27,8 +26,8 @@ def texts() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def programs() -> dict[str, str]:
-    with tarfile.open(fileobj=io.BytesIO(HLO.read_bytes())) as tar:
-        files = {entry.name: tar.extractfile(entry) for entry in tar}
+    with tarfile.open(PAIRS_RUN) as tar:
+        files = {entry.name: tar.extractfile(entry) for entry in tar if entry.name.endswith(".hlo")}
         return {name: file.read().decode() for name, file in files.items() if file}
 
 
@@ -55,8 +54,10 @@ def test_what_programs_need_is_computed_from_their_text(programs: dict[str, str]
         assert needed.refused == row["refused"]
 
 
-BY_CLOCK = {"short-kernels", "gather", "in-each-turn"}
+BY_CLOCK = {"short-kernels", "gather", "in-each-turn", "collisions"}
 """Causes that show in what a kernel takes, and not in what it should."""
+BY_RUNTIME = {"stacked-weights"}
+"""Pairs whose copies the runtime makes of slices: the compiled text has no kernel for them."""
 
 
 def test_causes_are_named_in_the_programs_and_less_of_them_in_the_repaired_ones(
@@ -79,7 +80,7 @@ def test_causes_are_named_in_the_programs_and_less_of_them_in_the_repaired_ones(
                 )
                 lost, left = (sum(one.seconds for one in each) for each in (before, after))
                 assert left < 0.8 * lost or not before, row["name"]
-                if found["cause"] not in BY_CLOCK:
+                if found["cause"] not in BY_CLOCK and row["name"] not in BY_RUNTIME:
                     checked += 1
                     assert found["line"] in {one.source for one in before}, row["name"]
     assert checked > 15
@@ -103,14 +104,14 @@ def test_kept_promises_are_counted(texts: dict[str, str]) -> None:
     assert texts["promises_later"] == "{} of {}".format(*later)
     assert broken == set(BROKEN)  # each has its reason, and none that is kept
     assert kept >= 0.8 * stated
-    assert later[0] / later[1] < kept / stated  # "something between the two counts"
-    assert len(RECORD["seen"]) == len(RECORD["pairs"]) // 2
+    assert later[0] / later[1] < kept / stated  # "expect less"
+    assert len(RECORD["seen"]) == len([row for row in RECORD["pairs"] if row["first"]]) // 2
 
 
 def test_the_picture_shows_which_way_promises_broke() -> None:
-    """As its alternative text says: two, one of them too large."""
+    """As its alternative text says: four, one of them too large."""
     broken = [pair for pair in pairs() if pair.promise is not None and not pair.kept]
-    assert sorted(pair.gain < pair.ends[0] for pair in broken) == [False, True]
+    assert sorted(pair.gain < pair.ends[0] for pair in broken) == [False, False, False, True]
 
 
 def test_no_repair_that_keeps_the_algorithm_beats_what_is_needed() -> None:

@@ -111,8 +111,9 @@ def _unread(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | No
         evidence = f"{main.shape.leaves[0]} is sorted, and {share} is read{by}"
     elif main.op in _TOGETHER:
         known = not need.axes & set(range(len(main.dims))[-_TOGETHER[main.op] :])
-    elif main.op in PRODUCTS and any(len(axes) > 1 for axes in need.along):
+    elif any(len(axes) > 1 for axes in need.along):
         cause = "done-densely"
+        known = main.op in PRODUCTS  # a convolution in groups is another kernel, often a slow one
         evidence = f"{main.shape} is computed, and {share} of it is used{by}"
         if need.elements <= max(main.dims):
             remedy = _ENTRIES
