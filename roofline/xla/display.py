@@ -129,7 +129,9 @@ def _is_cause(found: Finding) -> bool:
     return found.named or not (found.seconds or found.share)
 
 
-def first_change(findings: Sequence[Finding], whole: float, least: float, of: str) -> list[str]:
+def first_change(
+    findings: Sequence[Finding], whole: float, least: float, of: str = "the time"
+) -> list[str]:
     """Return what to change first: where and why, and how. Nothing if no cause explains much.
 
     The causes are those of `whole` seconds, `of` in words; what the result needs, `least`, is left
