@@ -1,17 +1,14 @@
 """Pages with questions, for the tests of questions in a browser."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Serve, Visit
-from playwright.sync_api import Frame, Locator, Page
+from playwright.sync_api import Page
 
 import roofline_helpers as rh
-from roofline_helpers import pages
 from roofline_helpers.pages import questions
 
 TABLE = rh.table(
@@ -34,15 +31,7 @@ DARK = (
 )
 
 
-def asked(
-    key: str,
-    prompt: str,
-    options: Mapping[str, str] | None = None,
-    *,
-    right: str | list[str] = (),  # type: ignore[assignment]
-    then: Any = None,
-    **fields: Any,
-) -> pages.element.Element:
+def asked(key, prompt, options=None, *, right=(), then=None, **fields):
     """A question that is in no file."""
     entry: Any
     if options:
@@ -54,22 +43,22 @@ def asked(
     return questions.build(key, questions.Asked("t", False, entry), {}, named, then)
 
 
-def choice(then: Any = None, key: str = "t-choice") -> pages.element.Element:
+def choice(then=None, key="t-choice"):
     return asked(key, "Which decides?", OPTIONS, right="the batch", then=then)
 
 
-def number(**more: Any) -> pages.element.Element:
+def number(**more):
     fields = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
     return asked(prompt="What is the intensity?", **fields)
 
 
-def multi() -> pages.element.Element:
+def multi():
     options = {"reads": "They cross.", "writes": "They cross too.", "adds": "They stay inside."}
     right = ["reads", "writes"]
     return asked("t-multi", "What moves bytes?", options, right=right, multi=True)
 
 
-def sheet() -> pages.element.Element:
+def sheet():
     wrong = [questions.Wrong("That is N.", 1024)]
     return questions.sheet(
         number(key="t-ex", hint="Count three matrices.", why="N/3", wrong=wrong),
@@ -82,12 +71,10 @@ Show = Callable[..., Page]
 
 
 @pytest.fixture
-def show(visit: Visit, serve: Serve, tmp_path: Path) -> Show:
+def show(visit, serve, tmp_path):
     """Return a function that opens a page with these elements."""
 
-    def open_page(
-        *elements: pages.element.Element, head: str = "", body: str = "", **options: Any
-    ) -> Page:
+    def open_page(*elements, head="", body="", **options):
         html = "\n".join(element.html() for element in elements)
         text = HEAD.format(head=DARK + head) + f"<body><main><h1>Questions</h1>{html}{body}</main>"
         (tmp_path / "index.html").write_text(text, "utf-8")
@@ -96,20 +83,20 @@ def show(visit: Visit, serve: Serve, tmp_path: Path) -> Show:
     return open_page
 
 
-def piece(page: Page | Frame, kind: str = "question") -> Locator:
+def piece(page, kind="question"):
     return page.locator(f"[data-kind={kind}]").first
 
 
-def status(page: Page | Frame) -> str:
+def status(page):
     return " ".join(page.get_by_role("status").all_text_contents()).strip()
 
 
-def stored(page: Page) -> dict[str, Any]:
+def stored(page):
     kept = page.evaluate("Object.fromEntries(Object.entries(localStorage))")
     return {key: json.loads(value) for key, value in kept.items()}
 
 
-def framed(show: Show, *elements: pages.element.Element) -> Frame:
+def framed(show, *elements):
     """The elements as Colab shows an output: in a frame of its own, without the page's rights."""
     html = (
         HEAD.format(head="<meta name='color-scheme' content='light dark'>")

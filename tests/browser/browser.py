@@ -17,16 +17,15 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Frame, Page, expect
+from playwright.sync_api import Error, Page, expect
 
 from tools.site.chrome import launched
 
@@ -50,32 +49,25 @@ class Watch:
     outside: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def request(self, address: str) -> None:
+    def request(self, address):
         """Keep an address that does not lie on this machine."""
         parts = urlsplit(address)
         if parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in LOCAL:
             self.outside.append(address)
 
-    def error(self, text: str) -> None:
+    def error(self, text):
         """Keep an error unless it was expected."""
         if not any(part in text for part in self.allowed):
             self.errors.append(text)
 
 
-def _said(message: ConsoleMessage) -> str:
+def _said(message):
     """What an error on the console says, with the address that it is about."""
     return f"{message.text} ({message.location.get('url', '')})"
 
 
 @contextmanager
-def visitor(
-    browser: Browser,
-    width: int = 1280,
-    height: int = 900,
-    theme: str = "light",
-    allowed: tuple[str, ...] = (),
-    **options: Any,
-) -> Iterator[tuple[Page, Watch]]:
+def visitor(browser, width=1280, height=900, theme="light", allowed=(), **options):
     """Open a page in a window of its own, with nothing stored, and watch what it does.
 
     Parameters
@@ -94,7 +86,7 @@ def visitor(
     watch = Watch(allowed)
     context = browser.new_context(
         viewport={"width": width, "height": height},
-        color_scheme=theme,  # type: ignore[arg-type]
+        color_scheme=theme,
         reduced_motion="reduce",
         has_touch=width < 600,
         **options,
@@ -110,30 +102,30 @@ def visitor(
 
 
 @contextmanager
-def shelf() -> Iterator[Serve]:
+def shelf():
     """Serve folders on this machine while the block runs; yield what takes one to its address.
 
     One server has them all: each of its own would wake up again and again.
     """
-    folders: list[Path] = []
+    folders = []
 
     class Quiet(SimpleHTTPRequestHandler):
-        def translate_path(self, path: str) -> str:
+        def translate_path(self, path):
             _, number, rest = path.split("/", 2)
             self.directory = str(folders[int(number)])
             return super().translate_path(f"/{rest}")
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             if self.path == "/favicon.ico":  # asked for by the browser, not by the page
                 self.send_response(204)
                 self.end_headers()
             else:
                 super().do_GET()
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             pass
 
-    def serve(folder: Path) -> str:
+    def serve(folder):
         if folder not in folders:
             folders.append(folder)
         return f"http://127.0.0.1:{server.server_address[1]}/{folders.index(folder)}/"
@@ -147,7 +139,7 @@ def shelf() -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
+def chromium():
     """Return the browser of this session."""
     with ExitStack() as stack:
         try:
@@ -161,19 +153,19 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def serve() -> Iterator[Serve]:
+def serve():
     """Return a function that serves a folder until the session ends, and gives its address."""
     with shelf() as one:
         yield one
 
 
 @pytest.fixture
-def visit(chromium: Browser) -> Iterator[Visit]:
+def visit(chromium):
     """Return a function that opens an address (or "" for an empty page) as `visitor` does."""
     with ExitStack() as stack:
         watches = []
 
-        def open_page(address: str = "", **options: Any) -> Page:
+        def open_page(address="", **options):
             page, watch = stack.enter_context(visitor(chromium, **options))
             watches.append(watch)
             if address:
@@ -187,7 +179,7 @@ def visit(chromium: Browser) -> Iterator[Visit]:
 
 
 @functools.cache
-def axe_source() -> str:
+def axe_source():
     """Return axe-core, which looks for barriers on a page."""
     import axe_playwright_python
 
@@ -195,7 +187,7 @@ def axe_source() -> str:
     return (folder / "axe.min.js").read_text("utf-8")
 
 
-def violations(page: Page | Frame, within: str | None = None) -> list[str]:
+def violations(page, within=None):
     """Return what axe finds on a page, one line a violation: rule, impact, first places.
 
     Shadow roots are looked into. With a CSS selector `within`, axe looks only there.
@@ -209,20 +201,20 @@ def violations(page: Page | Frame, within: str | None = None) -> list[str]:
     ]
 
 
-def until(page: Page, done: Callable[[], bool]) -> None:
+def until(page, done):
     """Let a page go on until something is so, or until patience ends: then the test says what."""
     end = time.monotonic() + PATIENCE / 1000
     while not done() and time.monotonic() < end:
         page.wait_for_timeout(50)
 
 
-def drawn(page: Page) -> None:
+def drawn(page):
     """Let a page draw twice: what follows a new size does so within a frame."""
     page.evaluate(
         "() => new Promise((on) => requestAnimationFrame(() => requestAnimationFrame(on)))"
     )
 
 
-def overflow(page: Page) -> int:
+def overflow(page):
     """Return by how many CSS pixels a page is wider than its window."""
     return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))

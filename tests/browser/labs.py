@@ -2,11 +2,9 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from browser import Serve, Visit
 from playwright.sync_api import Locator
 
 import roofline_helpers as rh
@@ -50,13 +48,13 @@ Shown = Callable[..., Locator]
 
 
 @functools.cache
-def html(kind: str) -> str:
+def html(kind):
     """A page with one element."""
     return PAGE.format(ELEMENTS[kind]().html())
 
 
 @pytest.fixture(scope="session")
-def served_labs(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
+def served_labs(serve, tmp_path_factory):
     """A page for each element, served: a file's reload can miss what was stored just before."""
     folder = tmp_path_factory.mktemp("labs")
     for kind in ELEMENTS:
@@ -65,10 +63,10 @@ def served_labs(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def shown(visit: Visit, served_labs: str) -> Shown:
+def shown(visit, served_labs):
     """Open a page with one element, its setting in the address."""
 
-    def show(kind: str, setting: dict[str, Any] | None = None, **options: Any) -> Locator:
+    def show(kind, setting=None, **options):
         address = f"{served_labs}{kind}.html"
         if setting:
             address += f"#{kind}?{urlencode(setting)}"
@@ -81,31 +79,31 @@ def shown(visit: Visit, served_labs: str) -> Shown:
     return show
 
 
-def fill(host: Locator, settings: list[dict[str, str]]) -> list[dict[str, str]]:
+def fill(host, settings):
     """Set fields by their labels, one setting after another; return all cards after each."""
     return list(host.evaluate(FILL, settings))
 
 
-def unlock(host: Locator) -> None:
+def unlock(host):
     host.locator("input[type=radio], input[type=checkbox]").first.check()
     host.get_by_role("button", name="Check").first.click()
 
 
-def cards(host: Locator) -> dict[str, str]:
+def cards(host):
     """The values of all cards by their names."""
     return fill(host, [{}])[0]
 
 
-def card(host: Locator, name: str) -> str:
+def card(host, name):
     """The value of a card."""
     return cards(host)[name]
 
 
-def said(host: Locator) -> str:
+def said(host):
     """What the chart says to those who cannot see it."""
     return host.locator("svg title").first.text_content() or ""
 
 
-def rate(flops: float) -> str:
+def rate(flops):
     whole = len(str(int(flops / 1e12)))
     return rh.si(flops, "FLOP/s", "T" if flops >= 1e12 else None, max(3, whole))

@@ -1,13 +1,11 @@
 """Questions and the page around: themes, widths, sandboxes, rules, no script at all."""
 
 import json
-from pathlib import Path
 
 import pytest
 from asking import (
     HEAD,
     TABLE,
-    Show,
     asked,
     choice,
     number,
@@ -15,7 +13,7 @@ from asking import (
     sheet,
     status,
 )
-from browser import Serve, Visit, overflow, violations
+from browser import overflow, violations
 from playwright.sync_api import expect
 
 from roofline_helpers import pages
@@ -40,7 +38,7 @@ AS_BEFORE = """() => {
 
 
 @pytest.mark.parametrize("system", ["light", "dark"])
-def test_the_theme_is_the_page_s_and_follows_it(show: Show, system: str) -> None:
+def test_the_theme_is_the_page_s_and_follows_it(show, system):
     page = show(choice(), theme=system)
     host = piece(page)
     for where, dark, light in THEMES.values():
@@ -62,7 +60,7 @@ def test_the_theme_is_the_page_s_and_follows_it(show: Show, system: str) -> None
         (1280, "light"),
     ],
 )
-def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
+def test_no_barrier_and_no_overflow(show, theme, width):
     prompt = "Which? " + "A long question needs many words. " * 8
     options = {"a" * 60: "Long.", "b " * 60: "Longer."}
     long = asked("t-long", prompt, options, right="a" * 60)
@@ -94,7 +92,7 @@ def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
         assert min(heights) >= 44
 
 
-def test_without_javascript_the_answer_is_folded(show: Show) -> None:
+def test_without_javascript_the_answer_is_folded(show):
     page = show(choice(then=TABLE), sheet(), questions.ledger(), java_script_enabled=False)
     expect(page.get_by_text("Which decides?")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="16384")).to_be_visible()
@@ -105,7 +103,7 @@ def test_without_javascript_the_answer_is_folded(show: Show) -> None:
     expect(reason).to_be_visible()
 
 
-def test_the_site_s_rules_allow_it(visit: Visit, serve: Serve, tmp_path: Path) -> None:
+def test_the_site_s_rules_allow_it(visit, serve, tmp_path):
     """With the script in a file, a page needs neither inline scripts nor eval."""
     rules = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:"
     head = f'<meta http-equiv="Content-Security-Policy" content="{rules}">'

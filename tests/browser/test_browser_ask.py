@@ -3,15 +3,12 @@
 import json
 import random
 import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from asking import (
     OPTIONS,
     TABLE,
-    Show,
     asked,
     choice,
     framed,
@@ -21,8 +18,8 @@ from asking import (
     status,
     stored,
 )
-from browser import Visit, violations
-from playwright.sync_api import Locator, Page, expect
+from browser import violations
+from playwright.sync_api import expect
 
 import roofline_helpers as rh
 from roofline_helpers import pages
@@ -32,7 +29,7 @@ from roofline_helpers.pages import judge, questions
 # --- by keyboard alone ---------------------------------------------------------------------------
 
 
-def test_a_choice_is_judged_by_keyboard(show: Show) -> None:
+def test_a_choice_is_judged_by_keyboard(show):
     page = show(*(choice(then=TABLE, key=f"t-{downs}") for downs in range(3)))
     for downs, host in enumerate(page.locator("[data-kind=question]").all()):
         page.keyboard.press("Tab")
@@ -40,7 +37,7 @@ def test_a_choice_is_judged_by_keyboard(show: Show) -> None:
         page.keyboard.press("Tab")  # past the folded answer
 
 
-def answer_by_keyboard(page: Page, host: Locator, downs: int, right: bool) -> None:
+def answer_by_keyboard(page, host, downs, right):
     """Answer a question of one choice, whose first answer has the focus, and answer it again."""
     page.keyboard.press("Space")
     for _ in range(downs):
@@ -88,7 +85,7 @@ TOLD = """(field) => {
 }"""
 
 
-def test_bad_numbers_get_a_word_and_are_not_kept(show: Show) -> None:
+def test_bad_numbers_get_a_word_and_are_not_kept(show):
     page = show(number())
     field = page.get_by_role("textbox")
     for typed, word in BAD.items():
@@ -110,7 +107,7 @@ def test_bad_numbers_get_a_word_and_are_not_kept(show: Show) -> None:
 # --- what is kept --------------------------------------------------------------------------------
 
 
-def test_answers_come_back_and_can_be_forgotten(show: Show) -> None:
+def test_answers_come_back_and_can_be_forgotten(show):
     page = show(choice(then=TABLE), number(), questions.ledger())
     host = piece(page, "ledger")
     expect(host).to_contain_text("Nothing answered yet")
@@ -141,7 +138,7 @@ def test_answers_come_back_and_can_be_forgotten(show: Show) -> None:
     expect(host).to_contain_text("Nothing answered yet")
 
 
-def test_a_sandboxed_frame_as_in_colab(show: Show) -> None:
+def test_a_sandboxed_frame_as_in_colab(show):
     frame = framed(show, choice(then=TABLE), sheet())
     assert frame.evaluate("origin") == "null"
     frame.get_by_label("the batch").focus()
@@ -160,7 +157,7 @@ def test_a_sandboxed_frame_as_in_colab(show: Show) -> None:
 # --- the parts that labs are made of -------------------------------------------------------------
 
 
-def core(page: Page, code: str, argument: Any = None) -> Any:
+def core(page, code, argument=None):
     """Run JavaScript that sees `core`."""
     body = pages.element.script(pages.element.ASK)
     body = body.replace("core.start(", "window.core = core; core.start(")
@@ -168,7 +165,7 @@ def core(page: Page, code: str, argument: Any = None) -> Any:
     return page.evaluate(code, argument)
 
 
-def test_numbers_read_as_python_writes_them(visit: Visit) -> None:
+def test_numbers_read_as_python_writes_them(visit):
     chance = random.Random(5)
     values = [0.0, 999.5, 999.4999, 0.125, 1135.0, 1e-12, 1e21]
     values += [10.0**n for n in range(-12, 23)] + [9.995 * 10.0**n for n in range(-10, 20)]
@@ -192,7 +189,7 @@ def test_numbers_read_as_python_writes_them(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize("solution", [0.0137, 312.6, 4.5e9])
-def test_each_slip_is_named(visit: Visit, solution: float) -> None:
+def test_each_slip_is_named(visit, solution):
     named = {
         1.019: "Right",
         0.981: "Right",
@@ -216,13 +213,13 @@ def test_each_slip_is_named(visit: Visit, solution: float) -> None:
     }
     page = visit()
 
-    def feedback(factors: Iterable[float], **options: Any) -> list[str]:
+    def feedback(factors, **options):
         element = asked("t-judged", "How much?", solution=solution, **options)
         judged = """([data, values]) => { const ui = {say: () => {}}; return values.map((value) => {
             const one = core.question({...data, lead: "", value}, ui);
             return one.querySelector(".feedback .line").lastChild.textContent; }) }"""
         values = [factor * solution for factor in factors]
-        return core(page, judged, [dict(element.data), values])  # type: ignore[no-any-return]
+        return core(page, judged, [dict(element.data), values])
 
     heard = dict(zip(named, feedback(named), strict=True))
     assert [heard[f] for f, words in named.items() if not heard[f].startswith(words)] == []

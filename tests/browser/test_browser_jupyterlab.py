@@ -12,14 +12,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import nbformat
 import pytest
-from browser import Visit, violations
+from browser import violations
 from nbformat.sign import NotebookNotary
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from tools.notebooks import run as notebooks
 
@@ -37,7 +36,7 @@ q.build("lab-choice", q.Asked("t", False, choice), {}, ["the batch"], [table, in
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def lab(tmp_path_factory):
     """Return the address of a JupyterLab with a notebook as committed, executed and untrusted."""
     folder = tmp_path_factory.mktemp("lab")
     code = nbformat.v4.new_code_cell
@@ -74,7 +73,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         stop(server)
 
 
-def address_of(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:
+def address_of(server, runtime, log):
     """Return where a JupyterLab listens, from the file that it writes, once it answers."""
     told = runtime / f"jpserver-{server.pid}.json"
     end = time.monotonic() + SECONDS
@@ -88,7 +87,7 @@ def address_of(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str
     raise RuntimeError(f"JupyterLab did not start: {log.read_text('utf-8')[-2000:]}")
 
 
-def stop(server: subprocess.Popen[bytes]) -> None:
+def stop(server):
     """End a server at once: it keeps nothing, and takes up to 10 s to end by itself.
 
     Its kernels end when it does.
@@ -102,10 +101,10 @@ Opened = Callable[[str], Page]
 
 
 @pytest.fixture
-def opened(visit: Visit, lab: str) -> Opened:
+def opened(visit, lab):
     """Return a function that opens a place of the server."""
 
-    def open_page(place: str) -> Page:
+    def open_page(place):
         # Lab logs errors of its own; what it asks for must still be on this machine
         page = visit(allowed=("",))
         page.set_default_timeout(1000 * SECONDS)
@@ -115,7 +114,7 @@ def opened(visit: Visit, lab: str) -> Opened:
     return open_page
 
 
-def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Opened) -> None:
+def test_a_question_is_answered_by_keyboard_in_both_themes(opened):
     page = opened("lab/tree/executed.ipynb")
     expect(page.locator("[data-kind][data-look]")).to_have_count(3, timeout=1000 * SECONDS)
     cells = page.locator(".jp-Notebook-cell")
@@ -134,7 +133,7 @@ def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Opened) -> No
         assert violations(page, "[data-kind]") == []
 
 
-def answer(page: Page, cells: Locator) -> None:
+def answer(page, cells):
     """Answer the questions of the second cell by keyboard."""
     cells.nth(1).locator(".jp-InputPrompt").click()  # command mode
     expect(cells.nth(1)).to_have_class(ACTIVE)
@@ -164,7 +163,7 @@ def answer(page: Page, cells: Locator) -> None:
     expect(cells.nth(1)).to_have_class(ACTIVE)
 
 
-def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(opened: Opened) -> None:
+def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(opened):
     # A workspace of its own: the usual one opens what another test left open
     page = opened("lab/workspaces/untrusted/tree/untrusted.ipynb")
     expect(page.get_by_text("Predict. Which?")).to_be_visible(timeout=1000 * SECONDS)

@@ -1,11 +1,10 @@
 """Instruments and labs in a real browser: their numbers are those of Python."""
 
 import random
-from typing import Any
 
 import pytest
 from browser import violations
-from labs import Shown, card, cards, fill, rate, said
+from labs import card, cards, fill, rate, said
 from playwright.sync_api import expect
 
 import roofline_helpers as rh
@@ -17,7 +16,7 @@ from roofline_helpers.common.show import significant
 from roofline_helpers.models import LLAMA_3_8B
 
 
-def wall_settings() -> list[dict[str, Any]]:
+def wall_settings():
     """Return a setting of each chip, with sides in turn."""
     chosen, settings = random.Random(5), []
     for chip in rh.all_chips():
@@ -37,7 +36,7 @@ def wall_settings() -> list[dict[str, Any]]:
     return [*settings, *({**same, "chip": chip} for chip in TIMED), {**same, "chip": "v6e"}]
 
 
-def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
+def test_cards_of_the_memory_wall_are_those_of_python(shown):
     host = shown("memory-wall")
     settings, typed = wall_settings(), []
     for setting in settings:
@@ -77,9 +76,7 @@ def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
         ("b200", "bf16", 1, "prefill"),
     ],
 )
-def test_cards_of_the_design_are_those_of_python(
-    shown: Shown, chip: str, weights: str, batch: int, phase: str
-) -> None:
+def test_cards_of_the_design_are_those_of_python(shown, chip, weights, batch, phase):
     setting = {"chip": chip, "format": f"{weights}/bf16", "batch": batch, "phase": phase}
     rest = {"context": 2048, "cache": "bf16", "fusion": "epilogue", "attention": "flash"}
     host = shown("design", {**setting, **rest, "counted": "reached"})
@@ -94,7 +91,7 @@ def test_cards_of_the_design_are_those_of_python(
     assert wanted.items() <= cards(host).items()
 
 
-def test_a_brief_is_scored_and_its_best_design_shown(shown: Shown) -> None:
+def test_a_brief_is_scored_and_its_best_design_shown(shown):
     host = shown("design")
     log = host.locator("tbody tr").filter(has_text="Brief 2")
     host.get_by_label("Batch", exact=True).fill("9")
@@ -126,7 +123,7 @@ def test_a_brief_is_scored_and_its_best_design_shown(shown: Shown) -> None:
     expect(report).to_contain_text("First answer:")
 
 
-def test_the_goal_of_the_wall_is_scored_as_python_does(shown: Shown) -> None:
+def test_the_goal_of_the_wall_is_scored_as_python_does(shown):
     host = shown("memory-wall")
     host.get_by_role("slider", name="N, slider", exact=True).press("ArrowRight")
     assert host.get_by_label("N", exact=True).input_value() == "8320"  # between measured shapes
@@ -149,7 +146,7 @@ def test_the_goal_of_the_wall_is_scored_as_python_does(shown: Shown) -> None:
     assert violations(host.page) == []
 
 
-def test_the_chain_counts_as_python_does(shown: Shown) -> None:
+def test_the_chain_counts_as_python_does(shown):
     host = shown("chain")
     apart = rh.work.fusion_chain(65536, 4096, "bf16")
     assert card(host, "bytes") == rh.si(rh.total(*apart).bytes, "B")

@@ -4,12 +4,12 @@ import re
 
 import pytest
 from browser import drawn, overflow, violations
-from labs import ELEMENTS, LABS, Shown
+from labs import ELEMENTS, LABS
 from playwright.sync_api import expect
 
 
 @pytest.mark.parametrize("kind", ELEMENTS)
-def test_no_barrier_and_no_overflow(shown: Shown, kind: str) -> None:
+def test_no_barrier_and_no_overflow(shown, kind):
     host = shown(kind, width=390, theme="dark")
     page = host.page
     looks = (
@@ -17,9 +17,9 @@ def test_no_barrier_and_no_overflow(shown: Shown, kind: str) -> None:
         (1280, "light"),
     )
 
-    def look(width: int, theme: str) -> None:
+    def look(width, theme):
         page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=theme)
         expect(host).to_have_attribute("data-look", theme)
         drawn(page)
 
@@ -53,7 +53,7 @@ MEETING = """svg => {
 
 
 @pytest.mark.parametrize("kind", ELEMENTS)
-def test_texts_in_the_chart_do_not_meet(shown: Shown, kind: str) -> None:
+def test_texts_in_the_chart_do_not_meet(shown, kind):
     host = shown(kind)
     for width in (1280, 390):
         host.page.set_viewport_size({"width": width, "height": 900})
@@ -62,7 +62,7 @@ def test_texts_in_the_chart_do_not_meet(shown: Shown, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ELEMENTS)
-def test_without_scripts_a_table_is_seen_or_a_question(shown: Shown, kind: str) -> None:
+def test_without_scripts_a_table_is_seen_or_a_question(shown, kind):
     host = shown(kind, java_script_enabled=False)
     assert host.locator("details" if kind in LABS else "table").is_visible()
     assert len(re.sub(r"\s+", " ", host.inner_text())) > 200

@@ -1,14 +1,13 @@
 """Instruments and labs in use, in a real browser: locks, keyboard, fields, address, ledger."""
 
 import pytest
-from browser import Visit
-from labs import FOCUSED, LABS, Shown, card, said
+from labs import FOCUSED, LABS, card, said
 from playwright.sync_api import expect
 
 # --- what is offered, and what is said -----------------------------------------------------------
 
 
-def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
+def test_out_of_memory_offers_what_fits(shown):
     host = shown("design", {"chip": "v5e", "batch": 64, "format": "int8/bf16"})
     stop = host.locator(".stop")
     expect(stop).to_contain_text("Out of memory")
@@ -24,9 +23,7 @@ def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize("kind", LABS)
-def test_a_lab_opens_with_any_answer_by_keyboard_alone(
-    kind: str, visit: Visit, served_labs: str
-) -> None:
+def test_a_lab_opens_with_any_answer_by_keyboard_alone(kind, visit, served_labs):
     page = visit(f"{served_labs}{kind}.html")
     host = page.locator(f"[data-kind={kind}]")
     expect(host.locator("svg")).to_have_count(0)
@@ -49,7 +46,7 @@ def test_a_lab_opens_with_any_answer_by_keyboard_alone(
     expect(host.locator(".say").first).to_have_text(said(host))  # announced
 
 
-def test_a_bad_field_says_so_and_the_plot_stays(shown: Shown) -> None:
+def test_a_bad_field_says_so_and_the_plot_stays(shown):
     host = shown("matmul")
     field = host.get_by_label("M", exact=True)
     for bad in ("", "x", "1e99", "-3", "0", "2.5"):
@@ -66,7 +63,7 @@ def test_a_bad_field_says_so_and_the_plot_stays(shown: Shown) -> None:
 # --- the address, the ledger ---------------------------------------------------------------------
 
 
-def test_the_setting_stands_in_the_address(shown: Shown) -> None:
+def test_the_setting_stands_in_the_address(shown):
     host = shown(
         "matmul",
         {

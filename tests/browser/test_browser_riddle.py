@@ -1,11 +1,9 @@
 """The riddle of the decode step in a real browser: played by keyboard, sound."""
 
-from typing import Any
-
 import pytest
-from browser import Serve, Visit, overflow, violations
+from browser import overflow, violations
 from labs import PAGE
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 from roofline.labs import riddle
 
@@ -14,33 +12,33 @@ LEAST, BEST = riddle.best(STATES)
 
 
 @pytest.fixture(scope="session")
-def home(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
+def home(serve, tmp_path_factory):
     """A page with the riddle alone."""
     folder = tmp_path_factory.mktemp("riddle")
     (folder / "index.html").write_text(PAGE.format(riddle.riddle().html()), "utf-8")
     return serve(folder)
 
 
-def card(host: Locator, move: str) -> Locator:
+def card(host, move):
     return host.get_by_role("button", name=riddle.MOVES[move][0])
 
 
-def play(host: Locator, moves: str) -> None:
+def play(host, moves):
     """Choose changes with the keyboard."""
     for move in moves:
         card(host, move).focus()
         host.page.keyboard.press("Enter")
 
 
-def values(host: Locator) -> list[str]:
+def values(host):
     """What stands beside each bar."""
-    found: list[str] = host.locator("li > div").evaluate_all(
+    found = host.locator("li > div").evaluate_all(
         "(all) => all.map((one) => one.previousSibling.textContent)"
     )
     return found
 
 
-def test_the_best_order_by_keyboard_scores_100(home: str, visit: Visit) -> None:
+def test_the_best_order_by_keyboard_scores_100(home, visit):
     host = visit(f"{home}index.html", width=390).locator("[data-kind=riddle]")
     first = values(host)
     assert first[0] == "6.85 ms"
@@ -63,7 +61,7 @@ def test_the_best_order_by_keyboard_scores_100(home: str, visit: Visit) -> None:
     expect(host.locator(".score")).to_have_text(f"Your score: {100 * LEAST / sums:.0f} of 100")
 
 
-def test_moves_that_cannot_be_combined_say_why_and_are_taken_back(home: str, visit: Visit) -> None:
+def test_moves_that_cannot_be_combined_say_why_and_are_taken_back(home, visit):
     host = visit(f"{home}index.html").locator("[data-kind=riddle]")
     play(host, "h")
     expect(card(host, "c")).to_have_attribute("aria-disabled", "true")
@@ -78,7 +76,7 @@ def test_moves_that_cannot_be_combined_say_why_and_are_taken_back(home: str, vis
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
-def test_it_is_sound(width: int, theme: Any, home: str, visit: Visit) -> None:
+def test_it_is_sound(width, theme, home, visit):
     page = visit(f"{home}index.html", width=width, theme=theme)
     host = page.locator("[data-kind=riddle]")
     assert violations(page) == []

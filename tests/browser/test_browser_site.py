@@ -10,11 +10,10 @@ import re
 import time
 import tomllib
 import zipfile
-from pathlib import Path
 
 import pytest
-from browser import Serve, Visit, drawn, overflow, until, violations
-from playwright.sync_api import Page, expect
+from browser import drawn, overflow, until, violations
+from playwright.sync_api import expect
 
 from tools import books
 from tools.site import slides
@@ -82,26 +81,26 @@ NARROW = """(characters) => [...document.querySelectorAll("article .highlight-py
 
 
 @pytest.fixture(scope="module")
-def home(site: Path, serve: Serve) -> str:
+def home(site, serve):
     """Return the address of the built site, with a last slash."""
     return serve(site)
 
 
-def take_picture(page: Page, name: str, width: int) -> None:
+def take_picture(page, name, width):
     PICTURES.mkdir(parents=True, exist_ok=True)
     path = PICTURES / f"{name.replace('/', '-')}-{width}.jpg"
     height = page.evaluate("document.documentElement.scrollHeight")
     clip = {"x": 0, "y": 0, "width": width, "height": min(height, 16000)}
-    page.screenshot(path=path, type="jpeg", quality=60, full_page=True, clip=clip)  # type: ignore[arg-type]
+    page.screenshot(path=path, type="jpeg", quality=60, full_page=True, clip=clip)
 
 
-def opened(page: Page) -> None:
+def opened(page):
     """Open all of a page, and let it do what it does at the next drawing."""
     page.evaluate(OPENED)
     drawn(page)
 
 
-def faults(page: Page, width: int) -> list[str]:
+def faults(page, width):
     """What is wrong with a whole page, all of it open, as it is shown now: but for barriers."""
     opened(page)
     problems = list(page.evaluate(LOADED))
@@ -118,7 +117,7 @@ def faults(page: Page, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_sound(name: str, visit: Visit, home: str) -> None:
+def test_a_page_is_sound(name, visit, home):
     """Each page at one width and theme, another for the next; weekly at all of them.
 
     Pages of the reference are long and all of one kind: axe reads them weekly.
@@ -136,9 +135,7 @@ def test_a_page_is_sound(name: str, visit: Visit, home: str) -> None:
     assert not problems, "\n".join(problems)
 
 
-def test_the_keyboard_reaches_everything_in_order_and_sees_where_it_is(
-    visit: Visit, home: str
-) -> None:
+def test_the_keyboard_reaches_everything_in_order_and_sees_where_it_is(visit, home):
     page = visit(f"{home}{CHAPTER}.html", width=1280)
     seen = []
     for _ in range(8):
@@ -161,7 +158,7 @@ def test_the_keyboard_reaches_everything_in_order_and_sees_where_it_is(
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_a_phone_opens_and_closes_the_lists(visit: Visit, home: str, script: bool) -> None:
+def test_a_phone_opens_and_closes_the_lists(visit, home, script):
     page = visit(f"{home}{CHAPTER}.html", width=390, java_script_enabled=script)
     for name, nav in (
         ("Chapters", "#contents"),
@@ -180,9 +177,7 @@ def test_a_phone_opens_and_closes_the_lists(visit: Visit, home: str, script: boo
     page.wait_for_url("**/anatomy.html")
 
 
-def test_chapters_read_to_their_end_are_marked_until_the_reader_clears_that(
-    visit: Visit, home: str
-) -> None:
+def test_chapters_read_to_their_end_are_marked_until_the_reader_clears_that(visit, home):
     page = visit(f"{home}notebooks/fusion.html")
     progress, mark = page.locator("nav.contents .progress"), page.locator("nav.contents a.read")
     expect(progress).to_be_hidden()
@@ -199,19 +194,19 @@ def test_chapters_read_to_their_end_are_marked_until_the_reader_clears_that(
     assert page.evaluate("localStorage.getItem('read')") is None
 
 
-def test_colours_follow_the_system_and_then_the_reader(visit: Visit, home: str) -> None:
+def test_colours_follow_the_system_and_then_the_reader(visit, home):
     page = visit(f"{home}{CHAPTER}.html", theme="dark")
     figure = page.locator("article picture img").first
     figure.scroll_into_view_if_needed()
 
-    def look() -> tuple[str, bool, str]:
+    def look():
         return (
             page.evaluate("document.documentElement.dataset.theme"),
             figure.evaluate("one => one.currentSrc").endswith(".dark.png"),
             page.evaluate("getComputedStyle(document.documentElement).backgroundColor"),
         )
 
-    def becomes(wanted: tuple[str, bool, str]) -> None:
+    def becomes(wanted):
         until(page, lambda: look() == wanted)  # a picture is chosen anew after the theme
         assert look() == wanted
 
@@ -232,7 +227,7 @@ def test_colours_follow_the_system_and_then_the_reader(visit: Visit, home: str) 
     becomes(light)
 
 
-def test_nothing_is_hidden_but_the_answers(visit: Visit, home: str) -> None:
+def test_nothing_is_hidden_but_the_answers(visit, home):
     """Neither without scripts nor with them, as long as nobody asks for it."""
     for name in (CHAPTER, "notebooks/what-is-a-roofline"):
         for script in (False, True):
@@ -247,7 +242,7 @@ def test_nothing_is_hidden_but_the_answers(visit: Visit, home: str) -> None:
                 assert not any(folds.evaluate_all("all => all.map((one) => one.open)"))
 
 
-def test_predict_first_covers_what_follows_a_question(visit: Visit, home: str) -> None:
+def test_predict_first_covers_what_follows_a_question(visit, home):
     address = f"{home}notebooks/what-is-a-roofline.html"
     page = visit(address)
     figure = page.locator(".tag_after-answer figure img")
@@ -283,7 +278,7 @@ def test_predict_first_covers_what_follows_a_question(visit: Visit, home: str) -
     expect(waiting).to_be_visible()
 
 
-def test_a_term_leads_to_what_it_means(visit: Visit, home: str) -> None:
+def test_a_term_leads_to_what_it_means(visit, home):
     page = visit(f"{home}notebooks/anatomy.html")
     term = page.locator("a.term").first
     meaning = str(term.get_attribute("title"))
@@ -292,7 +287,7 @@ def test_a_term_leads_to_what_it_means(visit: Visit, home: str) -> None:
     expect(page.locator("dd").filter(has_text=meaning)).to_be_visible()
 
 
-def test_rows_of_a_long_table_are_chosen_and_ordered(visit: Visit, home: str) -> None:
+def test_rows_of_a_long_table_are_chosen_and_ordered(visit, home):
     page = visit(f"{home}book/scoreboard.html")
     rows = page.locator(".choosable tbody tr:visible")
     every = rows.count()
@@ -310,9 +305,7 @@ def test_rows_of_a_long_table_are_chosen_and_ordered(visit: Visit, home: str) ->
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)])
-def test_the_front_page_s_roofline_is_in_view_and_dragged(
-    visit: Visit, home: str, width: int, height: int
-) -> None:
+def test_the_front_page_s_roofline_is_in_view_and_dragged(visit, home, width, height):
     page = visit(f"{home}index.html", width=width, height=height)
     plot = page.locator("roofline-instrument svg").first
     box, dot = plot.bounding_box(), plot.locator(".dot").bounding_box()
@@ -338,7 +331,7 @@ SHIFTS = """() => {
 }"""
 
 
-def test_nothing_moves_while_the_front_page_loads_on_a_phone(visit: Visit, home: str) -> None:
+def test_nothing_moves_while_the_front_page_loads_on_a_phone(visit, home):
     """Not even where scripts and fonts come long after the text has been painted."""
     page = visit(width=390, height=844)
     page.add_init_script(f"({SHIFTS})()")
@@ -350,7 +343,7 @@ def test_nothing_moves_while_the_front_page_loads_on_a_phone(visit: Visit, home:
 
 
 @pytest.mark.parametrize("name", ["lab-memory-wall", "lab-design-challenge"])
-def test_a_lab_s_results_stay_in_view_below_its_fields(visit: Visit, home: str, name: str) -> None:
+def test_a_lab_s_results_stay_in_view_below_its_fields(visit, home, name):
     page = visit(f"{home}notebooks/{name}.html", width=390, height=800)
     lab = page.locator("roofline-lab")
     lab.get_by_role("button", name="Show all").click()
@@ -365,9 +358,7 @@ def test_a_lab_s_results_stay_in_view_below_its_fields(visit: Visit, home: str, 
 
 
 @pytest.mark.parametrize(("x", "y", "moves"), [(0, -20, False), (15, 0, True)])
-def test_a_finger_moves_the_point_sideways_and_the_page_up(
-    visit: Visit, home: str, x: int, y: int, moves: bool
-) -> None:
+def test_a_finger_moves_the_point_sideways_and_the_page_up(visit, home, x, y, moves):
     page = visit(f"{home}index.html", width=390, height=844)
     plot = page.locator("roofline-instrument svg").first
     plot.scroll_into_view_if_needed()
@@ -386,9 +377,7 @@ def test_a_finger_moves_the_point_sideways_and_the_page_up(
     assert (page.evaluate("scrollY") == top) == moves
 
 
-def test_a_slide_is_no_taller_than_its_screen_and_arrow_keys_turn_it(
-    visit: Visit, site: Path, tmp_path: Path
-) -> None:
+def test_a_slide_is_no_taller_than_its_screen_and_arrow_keys_turn_it(visit, site, tmp_path):
     (tmp_path / "html").symlink_to(site)
     slides.write(tmp_path / "html", ["notebooks/low-precision"])
     page = visit((tmp_path / "slides.html").as_uri(), width=1024, height=768)
@@ -405,9 +394,7 @@ def test_a_slide_is_no_taller_than_its_screen_and_arrow_keys_turn_it(
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
-def test_a_picture_that_is_shrunk_opens_large(
-    visit: Visit, home: str, width: int, theme: str
-) -> None:
+def test_a_picture_that_is_shrunk_opens_large(visit, home, width, theme):
     page = visit(f"{home}notebooks/anatomy.html", width=width, theme=theme)
     figure, button = page.locator("article figure img").first, page.locator(".enlarge").first
     natural = int(str(figure.get_attribute("width")))
@@ -432,12 +419,12 @@ def test_a_picture_that_is_shrunk_opens_large(
 QUERIES = tomllib.loads((books.ROOT / "tests/data/queries.toml").read_text("utf-8"))
 
 
-def test_the_search_finds_what_readers_look_for(visit: Visit, site: Path) -> None:
+def test_the_search_finds_what_readers_look_for(visit, site):
     """In the engine as the reader has it, from a folder, while they type."""
     page = visit((site / "search.html").as_uri())
     field = page.get_by_label("Search the book")
 
-    def found(asked: str, most: int) -> list[str]:
+    def found(asked, most):
         field.fill(asked)
         links = page.locator("#results a").evaluate_all(
             "all => all.map((one) => one.getAttribute('href'))"
@@ -455,7 +442,7 @@ def test_the_search_finds_what_readers_look_for(visit: Visit, site: Path) -> Non
     assert found("color", 3) == found("colour", 3) != []
 
 
-def test_the_search_finds_and_marks(visit: Visit, home: str) -> None:
+def test_the_search_finds_and_marks(visit, home):
     page = visit(f"{home}index.html")
     page.keyboard.press("/")
     page.keyboard.type("zzzq <b>")
@@ -471,7 +458,7 @@ def test_the_search_finds_and_marks(visit: Visit, home: str) -> None:
     expect(page.locator("h1")).to_have_count(1)
 
 
-def test_the_offline_copy_opens_from_disk(visit: Visit, site: Path, tmp_path: Path) -> None:
+def test_the_offline_copy_opens_from_disk(visit, site, tmp_path):
     with zipfile.ZipFile(site / "_static/roofline-analysis.zip") as packed:
         packed.extractall(tmp_path)
     home = tmp_path / "roofline-analysis/index.html"

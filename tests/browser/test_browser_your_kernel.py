@@ -1,12 +1,11 @@
 """Is my time good?, in a real browser: what is given, what is said of it, and the link."""
 
-from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from browser import Serve, Visit, overflow, violations
+from browser import overflow, violations
 from labs import PAGE
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 import roofline_helpers as rh
 from roofline.labs.judging import good_time
@@ -16,7 +15,7 @@ KEY = "your-kernel"
 
 
 @pytest.fixture(scope="session")
-def home(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
+def home(serve, tmp_path_factory):
     """A page with the instrument alone."""
     folder = tmp_path_factory.mktemp("pasted")
     (folder / "index.html").write_text(PAGE.format(good_time().html()), "utf-8")
@@ -24,27 +23,27 @@ def home(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def host(visit: Visit, home: str) -> Locator:
+def host(visit, home):
     """The instrument on a phone's width, where it is tightest."""
     return visit(f"{home}index.html", width=390).locator(f"[data-kind={KEY}]")
 
 
-def card(host: Locator, name: str) -> str:
+def card(host, name):
     return host.locator("dl div").filter(has_text=name).locator("dd").first.inner_text()
 
 
-def link(host: Locator) -> dict[str, str]:
+def link(host):
     """The setting in the page's address."""
     _, _, setting = host.page.evaluate("location.hash").partition("?")
     return {name: values[0] for name, values in parse_qs(setting).items()}
 
 
-def choose(host: Locator, **wanted: str) -> None:
+def choose(host, **wanted):
     for label, value in wanted.items():
         host.get_by_label(label.replace("_", " "), exact=True).select_option(value)
 
 
-def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
+def test_a_shape_has_the_verdict_that_python_gives(host):
     expect(host.locator("svg").first).to_be_visible()
     job = rh.work.matmul(64, 8192, 8192)
     judgement, verdict = rh.judge(job, "h100", 62e-6), rh.verdict(job, "h100")
@@ -66,7 +65,7 @@ def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
     assert link(host)["m"] == "300"
 
 
-def test_counts_and_attention_are_read_and_a_link_carries_them(host: Locator, visit: Visit) -> None:
+def test_counts_and_attention_are_read_and_a_link_carries_them(host, visit):
     choose(host, Chip="v6e", What_you_have="counts")
     host.get_by_label("FLOPs", exact=True).fill("1e12")
     host.get_by_label("Bytes to and from memory").fill("1e9")
@@ -86,7 +85,7 @@ def test_counts_and_attention_are_read_and_a_link_carries_them(host: Locator, vi
         (1280, "light"),
     ],
 )
-def test_it_is_sound(width: int, theme: Any, home: str, visit: Visit) -> None:
+def test_it_is_sound(width, theme, home, visit):
     page = visit(f"{home}index.html", width=width, theme=theme)
     expect(page.locator(f"[data-kind={KEY}]")).to_contain_text("measured, 154 like it")
     bars = page.locator(f"[data-kind={KEY}] .like .bar")

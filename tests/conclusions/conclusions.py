@@ -2,7 +2,6 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from roofline import xla
 from tools import books
@@ -11,16 +10,16 @@ from tools.notebooks import run as notebooks
 PAGES = books.pages()
 
 
-def path(name: str) -> Path:
+def path(name):
     return books.ROOT / f"notebooks/{name}.ipynb"
 
 
 @cache
-def kept() -> dict[tuple[str, str], Any]:
+def kept():
     return {**xla.records()}
 
 
-def prose(name: str) -> str:
+def prose(name):
     """A page's text: its Markdown, and a notebook's captions and alt texts."""
     path = next(books.ROOT / f"{page}.md" for page in PAGES if Path(page).name == name)
     if path.is_file():
@@ -37,7 +36,7 @@ def prose(name: str) -> str:
 
 
 @cache
-def outputs(name: str) -> str:
+def outputs(name):
     """Return what a chapter's cells show as text, before any answer."""
     cells = notebooks.load(books.ROOT / f"notebooks/{name}.ipynb").cells
     made = [one for cell in cells for one in cell.get("outputs", [])]

@@ -1,7 +1,5 @@
 """Conclusions of the chapter anatomy: each test would refute one."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -9,7 +7,7 @@ import roofline
 import roofline_helpers as rh
 
 
-def test_chapter_2_s_kernels_lie_between_the_ridges() -> None:
+def test_chapter_2_s_kernels_lie_between_the_ridges():
     record = rh.measured.device_records()["h100"]
     h100 = rh.chip("h100").roofline("bf16")
     chain = rh.work.elementwise(2**24, 1, 1, flops=512, dtype="fp32")
@@ -24,7 +22,7 @@ def test_chapter_2_s_kernels_lie_between_the_ridges() -> None:
     assert 0.7 < up.intensity / roofs[0].ridge < 0.8
 
 
-def test_only_on_v4_is_a_fused_layernorm_with_gelu_limited_by_the_vector_unit() -> None:
+def test_only_on_v4_is_a_fused_layernorm_with_gelu_limited_by_the_vector_unit():
     rows, width = 65536, 4096
     fused = rh.fuse(
         rh.work.layernorm(rows, width, y="a"),
@@ -34,8 +32,8 @@ def test_only_on_v4_is_a_fused_layernorm_with_gelu_limited_by_the_vector_unit() 
     assert limits == {"v4": "vector", "v5p": "hbm", "v5e": "hbm", "h100": "hbm"}
 
 
-def test_a_loop_reads_its_weights_from_hbm_in_every_turn() -> None:
-    def turns(x: Any, w: Any) -> Any:
+def test_a_loop_reads_its_weights_from_hbm_in_every_turn():
+    def turns(x, w):
         return jax.lax.scan(lambda x, _: (x @ w, None), x, None, length=100)[0]
 
     shapes = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((64, 4096), (4096, 4096))]

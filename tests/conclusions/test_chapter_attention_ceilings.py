@@ -1,15 +1,13 @@
 """Conclusions of the chapter attention-ceilings: each test would refute one."""
 
-from typing import Any
-
 import pytest
 
 import roofline_helpers as rh
 
-ATTENTION: dict[str, Any] = {"batch": 4, "heads": 32, "head_dim": 128}
+ATTENTION = {"batch": 4, "heads": 32, "head_dim": 128}
 
 
-def test_a_clock_is_held_against_ceilings_that_were_reached() -> None:
+def test_a_clock_is_held_against_ceilings_that_were_reached():
     """Of attention the ratio by those is the clock's within a tenth; by published ones it isn't."""
     record = rh.measured.device_records()["h100"]
     naive, flash = (
@@ -17,7 +15,7 @@ def test_a_clock_is_held_against_ceilings_that_were_reached() -> None:
         for kind, source in (("naive", "jax"), ("flash", "torch"))
     )
 
-    def by_roof(reached: bool | str) -> float:
+    def by_roof(reached):
         roof = rh.chip("h100").roofline("bf16", reached=reached)
         size = ATTENTION | {"q_len": 8192}
         fused = rh.work.flash_attention(**size)
@@ -28,7 +26,7 @@ def test_a_clock_is_held_against_ceilings_that_were_reached() -> None:
 
 
 @pytest.mark.parametrize("keys", [2048, 8192, 32768])
-def test_splitting_a_short_cache_gains_nothing_over_an_einsum(keys: int) -> None:
+def test_splitting_a_short_cache_gains_nothing_over_an_einsum(keys):
     record = rh.measured.device_records("timed")["h200"]
     shape = f"decode attention 1×32×{keys}×128 bf16, 8 KV heads, "
     plain = record.sample(shape + "one kernel a step of einsum", "jax").seconds

@@ -1,7 +1,5 @@
 """Conclusions of the chapter can-you-trust-a-roofline: each test would refute one."""
 
-from typing import Any
-
 import pytest
 from conclusions import path, prose
 
@@ -12,7 +10,7 @@ from roofline import validation
 from tools.notebooks import run as notebooks
 
 
-def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:
+def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling():
     """What their prediction gained from a ceiling with a transpose in it wasn't knowledge."""
     ceilings = page_board.fp8_ceilings().values()
     board = roofline.scoreboard()
@@ -33,13 +31,13 @@ def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:
     assert (nearer[first].sum(), nearer.sum()) == (4, 4 + 5)
 
 
-def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
+def test_no_part_of_a_dense_step_costs_most_on_every_chip():
     """The last chapter, by its own cell that takes a published step apart."""
     cells = notebooks.load(path("can-you-trust-a-roofline")).cells
     [cell] = [cell for cell in cells if cell.id == "parts"]
-    names: dict[str, Any] = {}
+    names = {}
     exec(cell.source, names)
-    shares: dict[str, dict[str, float]] = {}
+    shares = {}
     for one in validation.steps():
         if isinstance(one, validation.PublishedStep) and not one.model.experts:
             own = shares.setdefault(one.chip, {})
@@ -52,7 +50,7 @@ def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
     }
 
 
-def test_mixtures_err_more_than_dense_models_and_to_the_fast_side() -> None:
+def test_mixtures_err_more_than_dense_models_and_to_the_fast_side():
     board = roofline.scoreboard(law=True)
     mixed = board.kind.str.startswith("mixture")
     off = board.error.abs()
@@ -64,7 +62,7 @@ def test_mixtures_err_more_than_dense_models_and_to_the_fast_side() -> None:
         assert f"{-median:.0f}%" in prose("can-you-trust-a-roofline")
 
 
-def test_training_steps_err_to_the_fast_side_but_dense_ones_on_h100s() -> None:
+def test_training_steps_err_to_the_fast_side_but_dense_ones_on_h100s():
     board, before = roofline.scoreboard(law=True), roofline.scoreboard()
     assert (board.error[board.step == "training"] < 0).mean() == pytest.approx(0.8, abs=0.03)
     dense = (board.step == "training") & (board.kind == "dense")

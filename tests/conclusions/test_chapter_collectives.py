@@ -5,7 +5,7 @@ import pytest
 import roofline
 
 
-def test_what_is_not_judged_is_further_off_and_printed() -> None:
+def test_what_is_not_judged_is_further_off_and_printed():
     rows = roofline.validation.collectives()
     off = rows.error.abs() > roofline.validation.LARGE
     assert off[~rows.judged].mean() > 3 * off[rows.judged].mean()
@@ -17,8 +17,8 @@ def test_what_is_not_judged_is_further_off_and_printed() -> None:
     assert (rows.error[few] + 1).max() == pytest.approx(2.9, abs=0.05)
 
 
-def test_an_all_to_all_s_bytes_a_link_are_fixed_for_an_array_and_grow_for_a_chip() -> None:
-    def on_a_link(chips: int, of_each: float) -> float:
+def test_an_all_to_all_s_bytes_a_link_are_fixed_for_an_array_and_grow_for_a_chip():
+    def on_a_link(chips, of_each):
         ring = roofline.network.topology("v5p", f"{chips}x4x4")["x"]
         return roofline.network.all_to_all(of_each * chips, ring).link_bytes
 

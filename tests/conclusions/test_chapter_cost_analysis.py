@@ -1,7 +1,6 @@
 """Conclusions of the chapter cost-analysis: each test would refute one."""
 
 import json
-from typing import Any
 
 import jax
 import pytest
@@ -10,7 +9,7 @@ from conclusions import kept
 from tools import books
 
 
-def test_xla_and_inductor_fuse_alike_on_a_gpu_but_after_a_matmul() -> None:
+def test_xla_and_inductor_fuse_alike_on_a_gpu_but_after_a_matmul():
     text = (books.ROOT / "roofline/data/compared/compilers.json").read_text("utf-8")
     gpu, tensor = json.loads(text)["programs"], 2 * 8192**2
     records = {"x.T + y": "transpose", "x[::2] + y": "slice", "x[indices] + y": "gather"}
@@ -31,10 +30,10 @@ def test_xla_and_inductor_fuse_alike_on_a_gpu_but_after_a_matmul() -> None:
     assert epilogue["inductor_seconds"] < 1.05 * epilogue["xla_seconds"]
 
 
-def test_two_matmuls_are_one_kernel_where_the_rows_between_them_fit() -> None:
+def test_two_matmuls_are_one_kernel_where_the_rows_between_them_fit():
     """Chapter 6: with 256 rows on v6e and v7x, not on v5e, and not with 8192 rows."""
 
-    def matmuls(name: str, chip: str) -> list[int]:
+    def matmuls(name, chip):
         counts = [k.work.operations.get("convolution", 0) for k in kept()[name, chip].kernels]
         return [count for count in counts if count]
 
@@ -46,10 +45,10 @@ def test_two_matmuls_are_one_kernel_where_the_rows_between_them_fit() -> None:
     assert matmuls("fuse-matmuls", "v6e") == [1, 1]
 
 
-def test_lowered_counts_that_mislead() -> None:
+def test_lowered_counts_that_mislead():
     """Chapter 6: windowed sums and masks are counted whole; of rows only a compiled table is."""
 
-    def lowered(fn: Any, *shapes: Any) -> Any:
+    def lowered(fn, *shapes):
         return jax.jit(fn).lower(*shapes)
 
     shape = jax.ShapeDtypeStruct
@@ -58,7 +57,7 @@ def test_lowered_counts_that_mislead() -> None:
     assert running.compile().cost_analysis()["flops"] < 100 * 8191
     qkv = shape((1, 256, 16, 128), "float32")
 
-    def causal(q: Any, k: Any, v: Any) -> Any:
+    def causal(q, k, v):
         return jax.nn.dot_product_attention(q, k, v, is_causal=True)
 
     half = 2 * 2 * 16 * 256**2 * 128 / 2

@@ -6,7 +6,7 @@ import roofline
 from roofline.labs import riddle
 
 
-def test_the_orders_tell_the_decode_step_s_story_at_batch_64() -> None:
+def test_the_orders_tell_the_decode_step_s_story_at_batch_64():
     """Two causes of a copy must both go; three changes bring nearly all, our kernels the rest."""
     orders = riddle.orders()
     ms = {state: facts["ms"] for state, facts in orders.items()}
@@ -22,7 +22,7 @@ def test_the_orders_tell_the_decode_step_s_story_at_batch_64() -> None:
     assert max(moved[3:]) < 0.5
 
 
-def test_donation_alone_gains_only_with_one_conversation() -> None:
+def test_donation_alone_gains_only_with_one_conversation():
     ms = {(r["rung"], r["batch"]): 1e3 * r["seconds"] for r in roofline.evidence.decode()["rungs"]}
     for batch, gain in {1: 0.27, 16: 0, 64: 0}.items():
         saved = ms["unrolled", batch] - ms["donated", batch]

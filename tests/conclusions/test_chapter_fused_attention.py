@@ -1,7 +1,5 @@
 """Conclusions of the chapter fused-attention: each test would refute one."""
 
-from typing import Any
-
 import jax
 import pytest
 from conclusions import kept
@@ -10,10 +8,10 @@ import roofline
 import roofline_helpers as rh
 from roofline import xla
 
-ATTENTION: dict[str, Any] = {"batch": 4, "heads": 32, "head_dim": 128}
+ATTENTION = {"batch": 4, "heads": 32, "head_dim": 128}
 
 
-def test_what_xla_s_attention_moves_besides_is_its_result_in_another_layout() -> None:
+def test_what_xla_s_attention_moves_besides_is_its_result_in_another_layout():
     for name, length, passes in (("attention", 2048, 3), ("attention-512", 512, 0)):
         report, scores = kept()[name, "v6e"], 4 * 32 * length**2 * 2
         relaid = report.rows[-1]
@@ -32,7 +30,7 @@ def test_what_xla_s_attention_moves_besides_is_its_result_in_another_layout() ->
         ("v7x", 65536),
     ],
 )
-def test_attention_s_lengths_have_an_end(chip: str, tokens: int) -> None:
+def test_attention_s_lengths_have_an_end(chip, tokens):
     """Keys and values of a head and of the next one don't fit into VMEM; a single head's do."""
     if missing := xla.can_compile(chip):
         pytest.skip(f"NOT TESTED for {chip}: {missing}")

@@ -3,7 +3,7 @@
 import roofline_helpers as rh
 
 
-def test_the_next_matmul_adds_little_where_the_bytes_are_weights() -> None:
+def test_the_next_matmul_adds_little_where_the_bytes_are_weights():
     up = rh.work.matmul(256, 16_384, 4096, names=("x", "W", "u"))
     act = rh.fuse(up, rh.work.gelu(256 * 16_384, x="u", y="h"))
     down = rh.work.matmul(256, 4096, 16_384, names=("h", "V", "y"))

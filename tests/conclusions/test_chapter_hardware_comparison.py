@@ -3,7 +3,7 @@
 import roofline_helpers as rh
 
 
-def test_256_tokens_change_sides() -> None:
+def test_256_tokens_change_sides():
     up = rh.work.matmul(256, 16384, 4096)
     bounds = {
         chip.key: chip.roofline().bound(up) for chip in rh.all_chips() if "bf16" in chip.matrix
@@ -12,7 +12,7 @@ def test_256_tokens_change_sides() -> None:
     assert {bounds[chip] for chip in ("v5e", "v6e", "v7x", "h100", "b200")} == {"memory"}
 
 
-def test_fp8_moves_a_matmul_with_the_ridge_on_v7x_and_across_it_on_v6e() -> None:
+def test_fp8_moves_a_matmul_with_the_ridge_on_v7x_and_across_it_on_v6e():
     bounds = {
         chip: [
             rh.chip(chip).roofline(dtype).bound(rh.work.matmul(1024, 1024, 1024, dtype))

@@ -11,7 +11,7 @@ from roofline_helpers.measured.kernels import measured_kernels
 
 
 @pytest.fixture(scope="module")
-def kernels() -> pd.DataFrame:
+def kernels():
     rows = pd.DataFrame(measured_kernels())
     for name in ("bytes", "flops", "cold_s"):
         rows[name] = pd.to_numeric(rows[name])
@@ -23,9 +23,7 @@ def kernels() -> pd.DataFrame:
     return rows.assign(least=np.maximum(rows.bytes / bandwidth, rows.flops / peak))
 
 
-def test_sizes_that_are_no_multiple_of_four_run_at_one_rate_of_elements(
-    kernels: pd.DataFrame,
-) -> None:
+def test_sizes_that_are_no_multiple_of_four_run_at_one_rate_of_elements(kernels):
     chains = kernels[(kernels.family == "elementwise") & (kernels.kind == "stream")]
     size = chains.sizes.map(lambda sizes: math.prod(map(int, sizes.split("×"))))
     rate = (size / chains.cold_s)[chains.bytes > 3e7]
@@ -37,7 +35,7 @@ def test_sizes_that_are_no_multiple_of_four_run_at_one_rate_of_elements(
     assert rate[size % 4 == 0].max() > 300e9
 
 
-def test_regular_work_is_near_its_roof_and_steps_are_not(kernels: pd.DataFrame) -> None:
+def test_regular_work_is_near_its_roof_and_steps_are_not(kernels):
     large = kernels[kernels.least > 30e-6]
     ratio = (large.cold_s / large.least).groupby(large.kind).median()
     assert ratio["stream"] < ratio["matmul"] < 1.5 < ratio["convolution"]
@@ -45,7 +43,7 @@ def test_regular_work_is_near_its_roof_and_steps_are_not(kernels: pd.DataFrame) 
     assert (steps.cold_s / steps.least).quantile(0.9) > 100
 
 
-def test_a_call_takes_the_longer_of_start_and_work_and_not_their_sum() -> None:
+def test_a_call_takes_the_longer_of_start_and_work_and_not_their_sum():
     record = rh.measured.device_records()["h100"]
     smallest, middle, largest = (
         record.sample(f"matmul {n}×{n}×{n} bf16") for n in (64, 2048, 8192)
@@ -56,7 +54,7 @@ def test_a_call_takes_the_longer_of_start_and_work_and_not_their_sum() -> None:
     assert largest.seconds == pytest.approx((largest.counters or {})["seconds"], rel=0.15)
 
 
-def test_cold_adds_lie_at_the_upper_end_and_warm_ones_at_the_lower() -> None:
+def test_cold_adds_lie_at_the_upper_end_and_warm_ones_at_the_lower():
     timed = rh.measured.device_records("timed")["h200"]
     for rows in (122, 407, 1221):  # 3 to 30 MB
         cold, warm = (

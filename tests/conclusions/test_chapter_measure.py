@@ -7,11 +7,11 @@ import roofline_helpers as rh
 KINDS = "chain", "elementwise", "normalisations", "decode", "batched", "attention", "backward"
 
 
-def test_implementations_of_attention_are_nearer_to_each_other_than_of_a_softmax() -> None:
+def test_implementations_of_attention_are_nearer_to_each_other_than_of_a_softmax():
     """The slower of a pair takes 100 µs or more; the faster one may take less."""
     apart = {}
     for record in rh.measured.device_records().values():
-        times: dict[str, list[float]] = {}
+        times = {}
         for s in record.samples:
             counts = s.group in KINDS and s.name.endswith("bf16") and s.flops
             if record.chip and counts and "op by op" not in s.name:

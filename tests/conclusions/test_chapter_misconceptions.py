@@ -3,7 +3,7 @@
 import roofline_helpers as rh
 
 
-def test_what_is_faster_than_an_h100_s_roof_fits_into_its_cache() -> None:
+def test_what_is_faster_than_an_h100_s_roof_fits_into_its_cache():
     rows = rh.measured.table("matmul").query("chip == 'h100' and dtype == 'bf16'")
     job = rh.work.matmul(*(rows[side].to_numpy() for side in "mnk"))
     h100 = rh.chip("h100")

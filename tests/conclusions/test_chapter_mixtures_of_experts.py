@@ -1,7 +1,5 @@
 """Conclusions of the chapter mixtures-of-experts: each test would refute one."""
 
-from typing import Any
-
 import pytest
 from conclusions import kept
 
@@ -10,7 +8,7 @@ import roofline_helpers as rh
 from roofline import network, training
 
 
-def test_a_served_mixture_is_predicted_between_two_engines() -> None:
+def test_a_served_mixture_is_predicted_between_two_engines():
     points = roofline.validation.points()
     asked = {"model": "deepseek-v3", "chip": "h200", "tensor": 8, "outputs": 8192}
     for column, value in {**asked, "expert_widths": 8}.items():
@@ -37,7 +35,7 @@ def test_a_served_mixture_is_predicted_between_two_engines() -> None:
     assert few["trtllm"] / few["sglang 0.5.9"] == pytest.approx(4 / 3, abs=0.02)
 
 
-def test_a_quarter_more_rows_on_the_fullest_gpu_cost_a_training_step_an_eighth() -> None:
+def test_a_quarter_more_rows_on_the_fullest_gpu_cost_a_training_step_an_eighth():
     row = roofline.validation.published_step("b200-256-qwen3-235b-fp8")
     assert isinstance(row, roofline.validation.PublishedStep)
     assert dict(row.mesh)["expert"] == 8
@@ -57,7 +55,7 @@ def test_a_quarter_more_rows_on_the_fullest_gpu_cost_a_training_step_an_eighth()
     assert uneven / even == pytest.approx(1.125, abs=0.01)
 
 
-def test_uneven_loads_cost_whole_experts_wherever_they_compute() -> None:
+def test_uneven_loads_cost_whole_experts_wherever_they_compute():
     """In every column of the record: five chips, all their types, two power laws."""
     names = ("layout", "load", "chip", "dtype")
     table = rh.measured.table("uneven_experts").astype(dict.fromkeys(names, str))
@@ -77,7 +75,7 @@ def test_uneven_loads_cost_whole_experts_wherever_they_compute() -> None:
     assert 1.7 < cut.loc[2048:].max() < 1.75
 
 
-def test_which_layout_sends_less_depends_on_the_all_reduce_and_the_type() -> None:
+def test_which_layout_sends_less_depends_on_the_all_reduce_and_the_type():
     whole = 2 * 7 / 8 * network.distinct(8, 8) / 8
     assert 1 + 1 / 8 < whole < 2 * 7 / 8
     ring = network.topology("h200", 8, ceilings="reached")["nvlink"]
@@ -94,11 +92,11 @@ def test_which_layout_sends_less_depends_on_the_all_reduce_and_the_type() -> Non
         assert 0.65 < 2 * back / cut < 1.05
 
 
-def test_a_least_width_is_one_of_prefill_and_of_an_axis() -> None:
+def test_a_least_width_is_one_of_prefill_and_of_an_axis():
     cube, pod = network.topology("v5p", "4x4x4"), network.topology("v5p", "16x16x16")
     assert training.least_width(cube, cube["x", "y"]) < 2048 < training.least_width(pod, pod["x"])
     host = network.topology("h200", 8, ceilings="reached")
-    asked: dict[str, Any] = {
+    asked = {
         "batch": 256,
         "context": 1500,
         "weights": "fp8",
@@ -110,7 +108,7 @@ def test_a_least_width_is_one_of_prefill_and_of_an_axis() -> None:
     assert experts.total > 5 * step.comms
 
 
-def test_a_ragged_exchange_stays_one_instruction() -> None:
+def test_a_ragged_exchange_stays_one_instruction():
     kinds = [one.collective.kind for one in kept()["experts-dispatch", "v6e"].exchanges]
     assert kinds.count("ragged-all-to-all") == 1
     assert len(kinds) == 2
@@ -119,11 +117,11 @@ def test_a_ragged_exchange_stays_one_instruction() -> None:
     assert padded.collective.bytes_in == 2 * 1024 * 8 * row
 
 
-def test_the_split_of_qwen_hardly_matters_for_64_users_and_the_type_does() -> None:
+def test_the_split_of_qwen_hardly_matters_for_64_users_and_the_type_does():
     host = network.topology("h200", 8, ceilings="reached")
-    asked: dict[str, Any] = {"batch": 64, "context": 4000, "law": True}
-    narrow: dict[str, Any] = {"weights": "fp8", "activations": "fp8"}
-    kinds: list[tuple[str, dict[str, Any]]] = [("bf16", {}), ("fp8", narrow)]
+    asked = {"batch": 64, "context": 4000, "law": True}
+    narrow = {"weights": "fp8", "activations": "fp8"}
+    kinds = [("bf16", {}), ("fp8", narrow)]
     ms = {
         (name, way): roofline.serving.step("qwen3-235b", host, {way: 8}, **asked, **types).seconds
         for name, types in kinds
@@ -134,11 +132,11 @@ def test_the_split_of_qwen_hardly_matters_for_64_users_and_the_type_does() -> No
     assert ms["fp8", "tensor"] < 0.78 * ms["bf16", "tensor"]
 
 
-def test_one_user_of_eight_gpus_gains_from_guesses_though_their_bytes_lose() -> None:
+def test_one_user_of_eight_gpus_gains_from_guesses_though_their_bytes_lose():
     host = network.topology("h200", 8, ceilings="reached")
     model = rh.models.model("qwen3-235b")
-    narrow: dict[str, Any] = {"weights": "fp8", "activations": "fp8"}
-    asked: dict[str, Any] = {"context": 1500, "law": True, **narrow}
+    narrow = {"weights": "fp8", "activations": "fp8"}
+    asked = {"context": 1500, "law": True, **narrow}
     gain = {}
     for users in (1, 4, 64):
         step = roofline.serving.step(model, host, {"tensor": 8}, batch=users, **asked)

@@ -3,7 +3,6 @@
 import dataclasses
 import decimal
 import math
-from typing import Any
 
 import pytest
 
@@ -11,13 +10,13 @@ import roofline
 import roofline_helpers as rh
 
 
-def on_v6e(**asked: Any) -> roofline.serving.Load:
+def on_v6e(**asked):
     place = roofline.network.topology("v6e", "2x4", ceilings="reached")
     usual = {"inputs": 1000, "outputs": 1000}
     return roofline.serving.load("llama-3-70b", place, {"tensor": 8}, **{**usual, **asked})
 
 
-def test_users_that_do_not_fit_change_the_time_to_the_first_token_alone() -> None:
+def test_users_that_do_not_fit_change_the_time_to_the_first_token_alone():
     some, many = (on_v6e(concurrency=n) for n in (256, 512))
     assert some.worker.most < 256
     assert (many.time_per_token, many.rate) == (some.time_per_token, some.rate)
@@ -25,7 +24,7 @@ def test_users_that_do_not_fit_change_the_time_to_the_first_token_alone() -> Non
     assert many.first_token > 400 * on_v6e(concurrency=192).first_token
 
 
-def test_half_of_served_points_are_near_also_on_gb200s() -> None:
+def test_half_of_served_points_are_near_also_on_gb200s():
     rows = roofline.validation.served(3)
     rows = rows[rows.refused == ""]
     kinds = roofline.validation.kinds()
@@ -42,7 +41,7 @@ def test_half_of_served_points_are_near_also_on_gb200s() -> None:
     assert kinds["median error"]["first token, mixtures, prompts apart"] > 0.4
 
 
-def test_the_slowest_token_of_a_hundred_shows_prompts_that_the_median_hides() -> None:
+def test_the_slowest_token_of_a_hundred_shows_prompts_that_the_median_hides():
     """By drawing: 32 readers of 1000 tokens, prompts of 8000 tokens whole or in chunks."""
     late = {}
     for budget in (8000, 1000, 250):
@@ -60,12 +59,12 @@ def test_the_slowest_token_of_a_hundred_shows_prompts_that_the_median_hides() ->
     assert late[250][0] == late[250][1] > 2 * late[1000][0]
 
 
-def test_speculation_pays_on_any_number_of_chips_if_the_draft_is_small() -> None:
+def test_speculation_pays_on_any_number_of_chips_if_the_draft_is_small():
     large = rh.models.model("llama-3-70b")
     layer, small = dataclasses.replace(large, layers=1), rh.models.model("llama-3-8b")
-    gains: dict[str, list[float]] = {"layer": [], "8B": []}
-    narrow: dict[str, Any] = {"weights": "fp8", "activations": "fp8", "cache": "fp8"}
-    kinds: list[dict[str, Any]] = [{}, narrow]
+    gains = {"layer": [], "8B": []}
+    narrow = {"weights": "fp8", "activations": "fp8", "cache": "fp8"}
+    kinds = [{}, narrow]
     for chips in (1, 2, 4, 8):
         host = roofline.network.topology("h200", chips, ceilings="reached")
         for types in kinds:
@@ -82,7 +81,7 @@ def test_speculation_pays_on_any_number_of_chips_if_the_draft_is_small() -> None
     assert max(gains["8B"][-2:]) < 1.3 < 1.5 < min(gains["8B"][:2])
 
 
-def test_a_b300_reads_prompts_sooner_and_makes_tokens_as_fast_as_a_b200() -> None:
+def test_a_b300_reads_prompts_sooner_and_makes_tokens_as_fast_as_a_b200():
     points = roofline.validation.points()
     points = points[(points.model == "minimax-m2.5") & points.doubt.isna()]
     points = points[points.workers.notna() & points.readers.isna()]
@@ -98,7 +97,7 @@ def test_a_b300_reads_prompts_sooner_and_makes_tokens_as_fast_as_a_b200() -> Non
     assert ratio["first_ms"].quantile(0.1) > 1.02
 
 
-def test_with_many_sequences_a_small_draft_gains_if_its_guesses_are_accepted() -> None:
+def test_with_many_sequences_a_small_draft_gains_if_its_guesses_are_accepted():
     large = rh.models.model("llama-3-70b")
     host = roofline.network.topology("v6e", 8, ceilings="reached")
     target, draft = (
@@ -111,9 +110,7 @@ def test_with_many_sequences_a_small_draft_gains_if_its_guesses_are_accepted() -
 
 
 @pytest.mark.parametrize(("busy", "late"), [(0.5, 2.0), (0.8, 5.2), (0.9, 10.4), (0.95, 20.6)])
-def test_one_first_token_of_a_hundred_is_so_late_if_prompts_come_at_random(
-    busy: float, late: float
-) -> None:
+def test_one_first_token_of_a_hundred_is_so_late_if_prompts_come_at_random(busy, late):
     """By Crommelin's formula for one server with a fixed service and random arrivals (1932)."""
     place = roofline.network.topology("v6e", "2x4", ceilings="reached")
     apart = on_v6e(concurrency=32, inputs=8000, readers=roofline.serving.Readers(1))
@@ -124,7 +121,7 @@ def test_one_first_token_of_a_hundred_is_so_late_if_prompts_come_at_random(
     )
     assert read == pytest.approx(whole.seconds)
 
-    def within(seconds: float) -> float:
+    def within(seconds):
         """The share of prompts that have been read after so many seconds."""
         with decimal.localcontext(prec=80):
             waits = (decimal.Decimal(seconds) - decimal.Decimal(read)) / decimal.Decimal(read)
@@ -138,11 +135,11 @@ def test_one_first_token_of_a_hundred_is_so_late_if_prompts_come_at_random(
     assert within(0.97 * late) < 0.99 < within(1.03 * late)
 
 
-def test_a_guessed_token_gains_least_where_it_wakes_the_most_experts() -> None:
+def test_a_guessed_token_gains_least_where_it_wakes_the_most_experts():
     model = rh.models.model("deepseek-v3")
     host = roofline.network.topology("h200", 8, ceilings="reached")
     draft = roofline.serving.speculation.own_module(model)
-    asked: dict[str, Any] = {"weights": "fp8", "activations": "fp8", "law": True, "context": 1500}
+    asked = {"weights": "fp8", "activations": "fp8", "law": True, "context": 1500}
     gain = {}
     for users in (1, 8, 16, 64, 256):
         target, ahead = (

@@ -1,7 +1,6 @@
 """Conclusions of the chapter step-without-chips: each test would refute one."""
 
 import re
-from typing import Any
 
 import pytest
 from conclusions import kept
@@ -10,12 +9,12 @@ import roofline
 from roofline import xla
 
 
-def waits(report: Any, axes: tuple[str, ...] = ()) -> float:
+def waits(report, axes=()):
     chosen = (e for e in report.exchanges if not axes or e.collective.axis in axes)
     return sum(exchange.exposed for exchange in chosen)
 
 
-def test_a_hand_count_misses_scores_computed_again_and_up_to_half_of_the_exchanges() -> None:
+def test_a_hand_count_misses_scores_computed_again_and_up_to_half_of_the_exchanges():
     cube, pod = (kept()[f"whole-llama-{name}", "v5p"] for name in ("64x1", "512x8"))
     place = roofline.network.topology("v5p", "4x4x4")
     hand = roofline.training.step("llama-3-8b", place, {"fsdp": 64}, batch=512, seq=4096)
@@ -33,7 +32,7 @@ def test_a_hand_count_misses_scores_computed_again_and_up_to_half_of_the_exchang
 
 
 @pytest.mark.slow
-def test_a_gather_of_one_s_own_compiles_to_the_all_reduces_of_the_cube() -> None:
+def test_a_gather_of_one_s_own_compiles_to_the_all_reduces_of_the_cube():
     import jax
     from jax.sharding import AbstractMesh, AxisType, NamedSharding
     from jax.sharding import PartitionSpec as P
@@ -41,7 +40,7 @@ def test_a_gather_of_one_s_own_compiles_to_the_all_reduces_of_the_cube() -> None
     if missing := xla.can_compile("v5p"):
         pytest.skip(f"NOT TESTED for v5p: {missing}")
 
-    def compiled(topology: str, devices: int) -> set[str]:
+    def compiled(topology, devices):
         mesh = AbstractMesh((devices,), ("fsdp",), axis_types=(AxisType.Auto,))
         shapes = ((8, 4096, 14336), P(None, "fsdp")), ((8192, 4096), P("fsdp"))
         w, x = (
@@ -53,7 +52,7 @@ def test_a_gather_of_one_s_own_compiles_to_the_all_reduces_of_the_cube() -> None
             mesh=mesh, in_specs=P("fsdp"), out_specs=P(), check_vma=False,
         )  # fmt: skip
 
-        def step(w: Any, x: Any) -> Any:
+        def step(w, x):
             return jax.lax.scan(lambda x, w: (x @ (m := whole(w)) @ m.T, None), x, w)[0]
 
         report = roofline.analyze(step, w, x, chip="v5p", topology=topology)

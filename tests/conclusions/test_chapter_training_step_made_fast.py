@@ -12,20 +12,20 @@ from roofline.diagnosis import ladder
 
 
 @cache
-def steps() -> dict[str, ladder.Step]:
+def steps():
     return {step.rung: step for step in ladder.committed()["train-step"].steps}
 
 
-def clock(name: str) -> float:
+def clock(name):
     why = steps()[name].why
     return 1e3 * why.wall
 
 
-def memory(name: str) -> float:
+def memory(name):
     return float(str(steps()[name].setting["memory"])) / 1e9
 
 
-def test_hiding_the_exchange_gains_little_on_four_gpus_with_nvlink() -> None:
+def test_hiding_the_exchange_gains_little_on_four_gpus_with_nvlink():
     whys = [steps()[name].why for name in ("cuDNN", "unrolled")]
     shown = [
         1e3 * sum(device.moving for device in why.devices) / len(why.devices) for why in whys if why
@@ -37,7 +37,7 @@ def test_hiding_the_exchange_gains_little_on_four_gpus_with_nvlink() -> None:
     assert clock("chunked loss") - clock("matmuls kept") > 45
 
 
-def test_the_ladder_s_chunked_loss_saved_no_memory_and_a_mapped_one_would() -> None:
+def test_the_ladder_s_chunked_loss_saved_no_memory_and_a_mapped_one_would():
     """The loop's faults aren't the idea's: compiled for a v5e, a map of chunks needs least."""
     assert memory("chunked loss") > memory("gathered") + 5.5
     held = {}
@@ -52,7 +52,7 @@ def test_the_ladder_s_chunked_loss_saved_no_memory_and_a_mapped_one_would() -> N
     assert 0 < memory("all kept, whole loss") - memory("all kept") < 1
 
 
-def test_a_late_device_shows_as_waiting_on_all_others() -> None:
+def test_a_late_device_shows_as_waiting_on_all_others():
     why = steps()["straggler"].why
     late, *others = why.devices
     assert late.waiting < 0.001
@@ -60,7 +60,7 @@ def test_a_late_device_shows_as_waiting_on_all_others() -> None:
     assert late.kernels > 1.1 * max(device.kernels for device in others)
 
 
-def test_matmuls_beside_an_exchange_run_slower() -> None:
+def test_matmuls_beside_an_exchange_run_slower():
     """Not the same kernels: the three programs launch different numbers of them."""
     rates, launches = [], []
     for name in ("cuDNN", "unrolled", "gathered"):
@@ -72,7 +72,7 @@ def test_matmuls_beside_an_exchange_run_slower() -> None:
     assert len(set(launches)) == 3
 
 
-def test_a_layer_s_input_crosses_to_the_host_in_its_time_and_its_results_do_not() -> None:
+def test_a_layer_s_input_crosses_to_the_host_in_its_time_and_its_results_do_not():
     """By the step's own count of a layer's forward pass, and PCIe 5 with 16 lanes."""
     model = rh.models.LLAMA_3_8B
     host = roofline.network.topology("h200", 4, ceilings="reached")

@@ -9,7 +9,7 @@ import roofline_helpers as rh
 from roofline import network
 
 
-def test_chapter_1_calculates_by_hand_as_the_chip_s_figures_say() -> None:
+def test_chapter_1_calculates_by_hand_as_the_chip_s_figures_say():
     chip = rh.chip("h100")
     text = prose("what-is-a-roofline")
     matrix = chip.roofline("bf16")
@@ -28,7 +28,7 @@ def test_chapter_1_calculates_by_hand_as_the_chip_s_figures_say() -> None:
     assert [" ".join(one) for one in rates] == list(map(rh.si, figures, units))
 
 
-def test_chapter_1_s_rule_holds_on_the_chip() -> None:
+def test_chapter_1_s_rule_holds_on_the_chip():
     """Nearly flat up to the ridge, and then not; the ridges are those that it says."""
     record = rh.measured.device_records()["h100"]
     roof = rh.chip("h100").roofline("bf16")
@@ -42,7 +42,7 @@ def test_chapter_1_s_rule_holds_on_the_chip() -> None:
     assert max(least.values()) < measured < sum(least.values())
 
 
-def test_between_two_chips_the_link_may_decide_whatever_the_batch() -> None:
+def test_between_two_chips_the_link_may_decide_whatever_the_batch():
     """By the bytes of an all-reduce: v6e's link does, for 1,024 tokens and for 65,536."""
     for chip, shape, waits in (("v6e", "2x1", True), ("h100", 2, False)):
         pair = network.topology(chip, shape)
@@ -54,7 +54,7 @@ def test_between_two_chips_the_link_may_decide_whatever_the_batch() -> None:
             assert (sums.link_bytes / link.rate > took) == waits
 
 
-def test_four_milliseconds_are_three_times_what_such_a_matmul_takes() -> None:
+def test_four_milliseconds_are_three_times_what_such_a_matmul_takes():
     job = rh.work.matmul(8192, 8192, 8192)
     record = rh.measured.device_records()["h100"]
     like = rh.measured.seconds_like(job, "h100")

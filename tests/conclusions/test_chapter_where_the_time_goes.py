@@ -10,7 +10,7 @@ from roofline.diagnosis import ladder
 from tools.notebooks import run as notebooks
 
 
-def kinds() -> dict[str, str]:
+def kinds():
     """Return the chapter's kind of each change, from its cell."""
     cells = notebooks.load(path("where-the-time-goes")).cells
     (source,) = (cell.source for cell in cells if cell.id == "by-kind")
@@ -19,7 +19,7 @@ def kinds() -> dict[str, str]:
     return names["KINDS"]
 
 
-def test_the_first_finding_before_a_large_change_is_of_its_kind() -> None:
+def test_the_first_finding_before_a_large_change_is_of_its_kind():
     """But for recomputation that the author asked for, which is no finding."""
     for name in ("decode-rungs", "training"):
         for one, other in pairwise(
@@ -31,7 +31,7 @@ def test_the_first_finding_before_a_large_change_is_of_its_kind() -> None:
                 assert one.why.findings[0].kind == kinds()[other.rung]
 
 
-def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
+def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed():
     """The peak at the SMs' counted clock is the roof of chapter 12's training step."""
     step = next(s for s in ladder.committed()["training"].steps if s.rung == "cuDNN")
     healthy, chip = step.why, rh.chip("h200")
@@ -59,7 +59,7 @@ def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
             assert one.state["clock, NVML"] >= 0.995 * one.state["clock"]
 
 
-def test_most_of_what_is_found_in_the_unrolled_decode_step_has_no_line() -> None:
+def test_most_of_what_is_found_in_the_unrolled_decode_step_has_no_line():
     """Copies into another layout, which the compiler added."""
     steps = ladder.committed()["decode-rungs"].select(batch=16)
     [why] = [step.why for step in steps if step.rung == "unrolled"]

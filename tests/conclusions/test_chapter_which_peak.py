@@ -11,7 +11,7 @@ from tools import books
 RECORDS = rh.measured.device_records()
 
 
-def test_quoted_fp8_programs_are_the_compilers() -> None:
+def test_quoted_fp8_programs_are_the_compilers():
     compiled_text = (books.ROOT / "roofline_helpers/data/measured/fp8.hlo.txt").read_text("utf-8")
     for part in (
         "%wrapped_transpose = f8e4m3fn[8192,8192]{0,1} fusion(%bitcast.7.0), kind=kLoop",
@@ -22,7 +22,7 @@ def test_quoted_fp8_programs_are_the_compilers() -> None:
         assert part in prose("which-peak")
 
 
-def test_power_cuts_off_the_corner_of_the_roofline() -> None:
+def test_power_cuts_off_the_corner_of_the_roofline():
     """The lowest clock is near the ridge, in JAX's matmuls and in PyTorch's."""
     name = re.compile(r"matmul .* bf16, clock counted")
     for source in ("jax", "torch"):
@@ -31,7 +31,7 @@ def test_power_cuts_off_the_corner_of_the_roofline() -> None:
         assert min(clocks, key=clocks.__getitem__).startswith("matmul 192×")
 
 
-def test_steps_lie_above_the_long_run() -> None:
+def test_steps_lie_above_the_long_run():
     for step in ladder.committed()["train-step"].steps:
         if step.why and step.rung != "fp8":
             rows = [row for row in step.why.kernels if "cuBLAS" in row.title]

@@ -15,7 +15,7 @@ from tools.notebooks import run as notebooks
 CHAPTERS = [path.stem for path in books.notebooks()]
 
 
-def test_pages_call_chapters_by_their_numbers() -> None:
+def test_pages_call_chapters_by_their_numbers():
     """`make notebooks` writes them, into links only: what has no link would stay when they move."""
     for page in PAGES:
         text = prose(Path(page).name)
@@ -26,7 +26,7 @@ def test_pages_call_chapters_by_their_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_a_chapter_needs_only_what_came_before_and_leads_to_what_comes_next(name: str) -> None:
+def test_a_chapter_needs_only_what_came_before_and_leads_to_what_comes_next(name):
     order = [Path(page).name for page in PAGES]
     text = prose(name)
     needs = re.search(r"\*\*What you need:?\*\*:?(.*)", text)
@@ -41,9 +41,7 @@ def test_a_chapter_needs_only_what_came_before_and_leads_to_what_comes_next(name
 
 @pytest.mark.parametrize("closed", [notebooks.FOLDS, notebooks.FOLDS - {"hide-input"}])
 @pytest.mark.parametrize("name", CHAPTERS[:4])
-def test_who_types_the_code_in_view_can_run_it(
-    monkeypatch: pytest.MonkeyPatch, name: str, closed: set[str]
-) -> None:
+def test_who_types_the_code_in_view_can_run_it(monkeypatch, name, closed):
     """Also with the folded cells, but never with those that the page doesn't have."""
     monkeypatch.setattr(rh.pages, "question", lambda *_, **__: None)  # it reads IPython's names
     cells = [cell for cell in notebooks.load(path(name)).cells if cell.cell_type == "code"]

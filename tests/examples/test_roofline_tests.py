@@ -2,8 +2,6 @@
 
 import importlib.util
 import sys
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -26,7 +24,7 @@ SAID = {
 """What the failure of each regression has to say."""
 
 
-def _planted() -> ModuleType:
+def _planted():
     spec = importlib.util.spec_from_file_location("planted", FOLDER / "planted.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["planted"] = module  # its dataclass asks for it
@@ -39,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     """Take kept programs, and no plugin of pytest but ours: others are slow to load."""
     if xla.can_compile("v6e") is not None:
         pytest.skip(f"NOT TESTED: {xla.can_compile('v6e')}")
@@ -48,14 +46,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_PLUGINS", "roofline.testing.plugin")
 
 
-def test_nothing_changed() -> None:
+def test_nothing_changed():
     outcomes, words = planted.run(None)
     assert set(outcomes.values()) == {"passed"}, words
     assert len(outcomes) == 4
 
 
 @pytest.mark.parametrize("change", planted.REGRESSIONS, ids=lambda each: each.name)
-def test_a_regression_is_noticed_and_named(change: Any) -> None:
+def test_a_regression_is_noticed_and_named(change):
     outcomes, words = planted.run(change, change.test)
     assert outcomes == {change.test: "failed"}, words
     for part in SAID[change.name]:
@@ -63,6 +61,6 @@ def test_a_regression_is_noticed_and_named(change: Any) -> None:
 
 
 @pytest.mark.parametrize("change", planted.REFACTORINGS, ids=lambda each: each.name)
-def test_a_refactoring_is_not_minded(change: Any) -> None:
+def test_a_refactoring_is_not_minded(change):
     outcomes, words = planted.run(change, change.test)
     assert outcomes == {change.test: "passed"}, words

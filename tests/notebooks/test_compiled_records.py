@@ -11,7 +11,7 @@ from roofline.xla.analysis import REFUSED
 from tools.notebooks import records
 
 
-def test_every_record_can_be_read() -> None:
+def test_every_record_can_be_read():
     reports = xla.records()
     refused = list(records.COMPILED.glob(f"*{REFUSED}.json"))
     assert len(reports) == len(list(records.COMPILED.glob("*.json"))) - len(refused) > 0
@@ -20,13 +20,13 @@ def test_every_record_can_be_read() -> None:
     assert not any("stack_frame_id" in text for text in texts), "it depends on who called"
 
 
-def test_a_record_s_program_is_only_its_entry_and_names_no_causes_anew() -> None:
+def test_a_record_s_program_is_only_its_entry_and_names_no_causes_anew():
     reports = [report for report in xla.records().values() if report.text]
     assert reports
     assert all(found_in(report) is report for report in reports)
 
 
-def test_readers_without_a_compiler_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_without_a_compiler_are_told(monkeypatch):
     monkeypatch.delenv(analysis.USE, raising=False)
     monkeypatch.setattr(analysis, "can_compile", lambda chip=None: "no compiler in this test")
     name, chip = next(iter(xla.records()))

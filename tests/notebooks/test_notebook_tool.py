@@ -1,14 +1,12 @@
 """tools/notebooks/run.py: what it keeps, what it refuses, and that a failed run changes nothing."""
 
-from pathlib import Path
-
 import nbformat
 import pytest
 
 from tools.notebooks import run as notebooks
 
 
-def write(path: Path, *sources: str, tags: list[str] | None = None) -> Path:
+def write(path, *sources, tags=None):
     code = nbformat.v4.new_code_cell
     cells = [code(source, metadata={"tags": tags} if tags else {}) for source in sources]
     for number, cell in enumerate(cells):
@@ -17,7 +15,7 @@ def write(path: Path, *sources: str, tags: list[str] | None = None) -> Path:
     return path
 
 
-def test_a_failing_cell_changes_no_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_cell_changes_no_file(tmp_path, capfd):
     good = write(tmp_path / "good.ipynb", "1 + 1")
     bad = write(tmp_path / "bad.ipynb", "x = 1", "x / 0")
     before = good.read_bytes(), bad.read_bytes()
@@ -37,7 +35,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("what", UNFIT)
-def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
+def test_what_cannot_be_committed_is_refused(what, tmp_path):
     source, reason = UNFIT[what]
     path = write(tmp_path / "a.ipynb", "x = 1", source)
     before = path.read_bytes()

@@ -2,8 +2,6 @@
 
 import functools
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,33 +19,33 @@ pytestmark = pytest.mark.parametrize("path", ALL, ids=IDS)
 
 
 @functools.cache
-def load(path: Path) -> Any:
+def load(path):
     """Read a notebook, for all tests that look at it and change nothing."""
     return notebooks.load(path)
 
 
-def code_cells(path: Path) -> list[Any]:
+def code_cells(path):
     return [cell for cell in load(path).cells if cell.cell_type == "code"]
 
 
-def prose(path: Path) -> str:
+def prose(path):
     cells = load(path).cells
     return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 
-def has_picture(cell: Any) -> bool:
+def has_picture(cell):
     return any("image/png" in output.get("data", {}) for output in cell.outputs)
 
 
-def test_is_as_make_notebooks_leaves_it(path: Path) -> None:
+def test_is_as_make_notebooks_leaves_it(path):
     assert notebooks.check([path]) == []
 
 
-def lines(cell: Any) -> list[str]:
+def lines(cell):
     return [line for line in cell.source.split("\n") if line.strip()]
 
 
-def test_cells_fit_the_page(path: Path) -> None:
+def test_cells_fit_the_page(path):
     wide = {
         cell.id: line
         for cell in code_cells(path)
@@ -57,7 +55,7 @@ def test_cells_fit_the_page(path: Path) -> None:
     assert not wide, f"lines of more than {WIDE} characters: {wide}"
 
 
-def test_pictures_have_alt_text_caption_and_name(path: Path) -> None:
+def test_pictures_have_alt_text_caption_and_name(path):
     problems = []
     for cell in code_cells(path):
         if not has_picture(cell):
@@ -78,7 +76,7 @@ def test_pictures_have_alt_text_caption_and_name(path: Path) -> None:
     assert not problems, "\n".join(problems)
 
 
-def test_first_code_cell_is_the_setup_cell(path: Path) -> None:
+def test_first_code_cell_is_the_setup_cell(path):
     first = code_cells(path)[0]
     assert first.id == notebooks.SETUP_ID
     assert first.source == repository.setup_cell(repository.current(books.ROOT))
@@ -86,6 +84,6 @@ def test_first_code_cell_is_the_setup_cell(path: Path) -> None:
     assert first.outputs == []
 
 
-def test_markdown_reads_the_same_everywhere(path: Path) -> None:
+def test_markdown_reads_the_same_everywhere(path):
     raw = RAW.findall(prose(path))
     assert not RAW.search(prose(path)), f"shown raw in Colab: {raw}"

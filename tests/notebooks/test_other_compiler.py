@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.slow
 SAYS = "import warnings\nfrom roofline.xla.analysis import {0}\nwarnings.warn('so', {0})"
 
 
-def notebook(path: Path, *sources: str) -> Path:
+def notebook(path, *sources):
     """Write a notebook whose cells are committed as if each had printed 1, or nothing at all."""
     cells = []
     for count, source in enumerate(sources, 1):
@@ -26,7 +25,7 @@ def notebook(path: Path, *sources: str) -> Path:
     return path
 
 
-def test_a_cell_may_differ_only_after_the_notebook_has_said_so(tmp_path: Path) -> None:
+def test_a_cell_may_differ_only_after_the_notebook_has_said_so(tmp_path):
     files = [
         notebook(tmp_path / "said.ipynb", "print(1)", SAYS.format("RecordDiffers"), "print(2)"),
         notebook(tmp_path / "used.ipynb", SAYS.format("RecordUsed"), "print(1)"),

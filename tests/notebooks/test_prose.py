@@ -7,15 +7,12 @@ answer is text too: its numbers come from expressions, or are given in the quest
 
 import re
 import string
-from collections.abc import Iterator
 from html import unescape
-from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
 
-from roofline_helpers.pages.questions import Asked, ChoiceEntry, bank
+from roofline_helpers.pages.questions import ChoiceEntry, bank
 from tools import books
 
 NUMBER = re.compile(r"(?<![\w.^])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.^])\d+(?:\.\d+)?")
@@ -26,7 +23,7 @@ NOT_TEXT = re.compile(
 WORDS = 20  # whole numbers up to this are words
 
 
-def numbers(text: str) -> list[tuple[str, float, float]]:
+def numbers(text):
     """Return each number of a text: as written, its value, and half a unit of its last digit."""
     read = []
     for match in NUMBER.finditer(text):
@@ -36,12 +33,12 @@ def numbers(text: str) -> list[tuple[str, float, float]]:
     return read
 
 
-def without_fields(text: str) -> str:
+def without_fields(text):
     """Return a question's text without what expressions compute."""
     return " ".join(literal for literal, *_ in string.Formatter().parse(text))
 
 
-def said(asked: Asked) -> Iterator[str]:
+def said(asked):
     """Yield what a question says to an answer; options are names, and prove nothing."""
     entry = asked.entry
     texts = [entry.above, entry.below]
@@ -52,7 +49,7 @@ def said(asked: Asked) -> Iterator[str]:
     yield from map(without_fields, texts)
 
 
-def shown(cell: Any) -> str:
+def shown(cell):
     """Return what a code cell gives and shows: its source and its outputs as text."""
     texts = [re.sub(r"(?<=\d)_(?=\d)", "", cell.source)]  # 10_000 is 10000
     for output in cell.get("outputs", []):
@@ -66,19 +63,19 @@ def shown(cell: Any) -> str:
     return "\n".join(texts)
 
 
-def below(output: Any) -> str:
+def below(output):
     """Return the HTML of what stands below a question, or of an output that asks none."""
     html = output.get("data", {}).get("text/html", "")
     return unescape(html.partition('<div class="then">')[2] if "<roofline-" in html else html)
 
 
-def filled_in(cell: Any, literal: set[str]) -> list[float]:
+def filled_in(cell, literal):
     """Return the numbers that expressions put into the texts below a question."""
     texts = [re.findall(r"<p>(.*?)</p>", below(one), re.DOTALL) for one in cell.outputs]
     return [n for text in texts for written, n, _ in numbers(str(text)) if written not in literal]
 
 
-def uncomputed(notebook: Any, questions: list[Asked]) -> list[str]:
+def uncomputed(notebook, questions):
     """Return the numbers of the prose that no cell gives, each with some words around it."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     in_view = [shown(cell) for cell in code] + [asked.entry.prompt for asked in questions]
@@ -103,6 +100,6 @@ def uncomputed(notebook: Any, questions: list[Asked]) -> list[str]:
 
 
 @pytest.mark.parametrize("path", books.notebooks(), ids=lambda path: path.stem)
-def test_numbers_in_the_text_are_computed(path: Path) -> None:
+def test_numbers_in_the_text_are_computed(path):
     questions = [asked for asked in bank().values() if asked.chapter == path.stem]
     assert uncomputed(nbformat.read(path, as_version=4), questions) == []

@@ -6,10 +6,7 @@ And no cell states an answer: it is in the question's fold alone.
 import json
 import math
 import re
-from collections.abc import Iterator
 from html import unescape
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,25 +21,25 @@ PIECE = re.compile(r"""<roofline-\w+ data-kind="([\w-]+)"[^>]* data-json='(.*?)'
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 
 
-def code(path: Path) -> list[Any]:
+def code(path):
     """The code cells of a notebook."""
     return [cell for cell in notebooks.load(path).cells if cell.cell_type == "code"]
 
 
-def html(path: Path) -> Iterator[str]:
+def html(path):
     """The HTML of each output of a notebook."""
     for cell in code(path):
         yield from (output.get("data", {}).get("text/html", "") for output in cell.outputs)
 
 
-def pieces(path: Path) -> Iterator[tuple[str, Any]]:
+def pieces(path):
     """The kind and the data of each interactive piece that a notebook shows."""
     for each in html(path):
         for kind, data in PIECE.findall(each):
             yield kind, json.loads(data)
 
 
-def questions(data: Any) -> Iterator[Any]:
+def questions(data):
     """The data of each question of a piece, those of sheets and labs too."""
     if isinstance(data, dict) and data.get("type") in {"choice", "number"} and "key" in data:
         yield data
@@ -51,7 +48,7 @@ def questions(data: Any) -> Iterator[Any]:
             yield from questions(member)
 
 
-def test_every_question_is_asked_once_and_where_it_belongs() -> None:
+def test_every_question_is_asked_once_and_where_it_belongs():
     faults = []
     for path in ALL:
         shown = sorted(q["key"] for _, data in pieces(path) for q in questions(data))
@@ -61,7 +58,7 @@ def test_every_question_is_asked_once_and_where_it_belongs() -> None:
     assert {asked.chapter for asked in bank().values()} <= {path.stem for path in ALL}
 
 
-def test_prose_pages_ask_what_there_is() -> None:
+def test_prose_pages_ask_what_there_is():
     files = [*(books.ROOT / "book").glob("*.md"), books.ROOT / "index.md"]
     pages = [path.read_text("utf-8") for path in files]
     asked = re.findall(r"^:::\{ask\} (\S+)$", "\n".join(pages), re.MULTILINE)
@@ -72,7 +69,7 @@ LAB = "lab-"  # in a lab the reader sets the values first
 
 
 @pytest.mark.parametrize("path", [one for one in ALL if not one.stem.startswith(LAB)])
-def test_reasoning_stands_between_a_question_and_what_shows_its_answer(path: Path) -> None:
+def test_reasoning_stands_between_a_question_and_what_shows_its_answer(path):
     """A table right under its question answers it before anybody has thought."""
     bare = []
     for each in html(path):
@@ -86,7 +83,7 @@ def test_reasoning_stands_between_a_question_and_what_shows_its_answer(path: Pat
 # --- no cell states an answer ---------------------------------------------------------------------
 
 
-def answers(html: str) -> Iterator[tuple[list[str], list[str]]]:
+def answers(html):
     """The options of each question in an output, and its right answers, from its fold."""
     for question in re.findall(r"(?:<ul>(.*?)</ul>\s*)?<details>(.*?)</details>", html, re.DOTALL):
         options = [unescape(one) for one in re.findall(r"<li>(.*?)</li>", question[0])]
@@ -94,7 +91,7 @@ def answers(html: str) -> Iterator[tuple[list[str], list[str]]]:
         yield options, [unescape(one) for one in right]
 
 
-def telling(answer: str) -> list[str]:
+def telling(answer):
     """What of an answer would give it away: a phrase, or a number of three digits or more.
 
     Not a power of two: those are sizes, and everywhere.
@@ -105,7 +102,7 @@ def telling(answer: str) -> list[str]:
     return [n for n in numbers if len(n.strip("0.")) > 2 and not math.log2(float(n)).is_integer()]
 
 
-def has(text: str, answer: str) -> bool:
+def has(text, answer):
     """Whether a text says an answer."""
     if NUMBER.fullmatch(answer):
         plain = re.sub(r"(?<=\d)[_,](?=\d)", "", text)
@@ -114,7 +111,7 @@ def has(text: str, answer: str) -> bool:
 
 
 @pytest.mark.parametrize("path", ALL, ids=IDS)
-def test_no_answer_is_in_a_notebook_s_source(path: Path) -> None:
+def test_no_answer_is_in_a_notebook_s_source(path):
     """Neither in its code nor, as a phrase, in the text above the question."""
     source = "\n".join(cell.source for cell in code(path))
     above, leaks, count = "", [], 0
@@ -134,7 +131,7 @@ def test_no_answer_is_in_a_notebook_s_source(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ALL, ids=IDS)
-def test_what_a_page_prints_is_accepted(path: Path) -> None:
+def test_what_a_page_prints_is_accepted(path):
     """The solution as it is shown, typed into the field, is right."""
     faults = []
     for _, data in pieces(path):
@@ -171,7 +168,7 @@ FOLLOWS = [
 
 
 @pytest.fixture(scope="module")
-def folded() -> dict[str, str]:
+def folded():
     """The folded answer of each question, the right option first, as readers read it."""
     shown = [one for path in ALL for one in html(path)]
     shown += [piece.markup() for piece in page_questions.questions().values()]
@@ -185,9 +182,7 @@ def folded() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("key", "number", "low", "high"), FOLLOWS)
-def test_the_right_answer_is_what_the_numbers_say(
-    key: str, number: str, low: float, high: float, folded: dict[str, str]
-) -> None:
+def test_the_right_answer_is_what_the_numbers_say(key, number, low, high, folded):
     said = re.search(number, folded[key], re.DOTALL)
     assert said, folded[key]
     values = [float(group.replace(",", "")) for group in said.groups()]

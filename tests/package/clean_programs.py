@@ -1,8 +1,6 @@
 """Programs of all kinds that have nothing in vain: none of their work is named as such."""
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,19 +8,19 @@ from compiled_programs import spec
 from jax import lax
 
 
-def chained(x: Any, layers: Any) -> Any:
+def chained(x, layers):
     for w in layers:
         x = jax.nn.relu(x @ w)
     return x
 
 
-def normed(x: Any, scale: Any, shift: Any) -> Any:
+def normed(x, scale, shift):
     centred = x - x.mean(-1, keepdims=True)
     return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
 
 
-def trained(layers: Any, moments: Any, x: Any, y: Any) -> Any:
-    def loss(layers: Any) -> Any:
+def trained(layers, moments, x, y):
+    def loss(layers):
         # stored as [out, in]: the order in which a TPU's compiler writes its gradient
         hidden = jax.nn.relu(x @ layers[0].T)
         return ((hidden @ layers[1] - y).astype(jnp.float32) ** 2).mean()
@@ -32,15 +30,15 @@ def trained(layers: Any, moments: Any, x: Any, y: Any) -> Any:
     return jax.tree.map(lambda w, m: w - 0.01 * m, layers, moments), moments, value
 
 
-def gated(x: Any, w: Any) -> Any:
+def gated(x, w):
     """A norm's sum of squares, and a gate's exponential, between matmuls: no attention."""
     scale = lax.rsqrt((x.astype(jnp.float32) ** 2).mean(-1, keepdims=True) + 1e-6)
     read = x * scale.astype(x.dtype)
     return x + (jax.nn.silu(read @ w["gate"]) * (read @ w["up"])) @ w["down"]
 
 
-def unrolled_step(layers: Any, x: Any) -> Any:
-    def loss(layers: Any) -> Any:
+def unrolled_step(layers, x):
+    def loss(layers):
         y = x
         for w in layers:
             y = jax.checkpoint(gated)(y, w)
@@ -50,104 +48,104 @@ def unrolled_step(layers: Any, x: Any) -> Any:
     return jax.tree.map(lambda w, g: w - (1e-3 * g).astype(w.dtype), layers, by_layer), value
 
 
-def adam(w: Any, m: Any, v: Any, g: Any) -> Any:
+def adam(w, m, v, g):
     m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
     return w - 1e-3 * m / (jnp.sqrt(v) + 1e-8), m, v
 
 
-def decoded(k: Any, v: Any, q: Any, new: Any, at: Any) -> Any:
+def decoded(k, v, q, new, at):
     k, v = (lax.dynamic_update_slice(cache, new, (0, 0, at, 0)) for cache in (k, v))
     p = jax.nn.softmax(jnp.einsum("bhgd,bhtd->bhgt", q, k).astype(jnp.float32))
     return jnp.einsum("bhgt,bhtd->bhgd", p.astype(v.dtype), v), k, v
 
 
-def recurrent(x: Any, w: Any, valid: Any) -> Any:
-    def step(h: Any, now: Any) -> Any:
+def recurrent(x, w, valid):
+    def step(h, now):
         return jnp.where(now[1][:, None], jnp.tanh(h @ w + now[0]), h), None
 
     return lax.scan(step, jnp.zeros_like(x[0]), (x, valid))[0]
 
 
-def flash(q: Any, k: Any, v: Any) -> Any:
+def flash(q, k, v):
     from jax.experimental.pallas.ops.tpu import flash_attention as kernels
 
     sizes = kernels.BlockSizes(block_q=1024, block_k_major=1024, block_k=512, block_b=1)
     return kernels.flash_attention(q, k, v, block_sizes=sizes)
 
 
-def loss(x: Any, w: Any, y: Any) -> Any:
+def loss(x, w, y):
     logits = (x @ w).astype(jnp.float32)
     return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], -1))
 
 
-def convolved(x: Any, w: Any) -> Any:
+def convolved(x, w):
     layout = "NHWC", "HWIO", "NHWC"
     return jax.nn.relu(lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout))
 
 
-def rotated(x: Any, cos: Any, sin: Any) -> Any:
+def rotated(x, cos, sin):
     a, b = jnp.split(x, 2, -1)
     return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
 
 
-def grouped(q: Any, k: Any, v: Any) -> Any:
+def grouped(q, k, v):
     p = jax.nn.softmax(jnp.einsum("bgqe,bsge->bgqs", q, k).astype(jnp.float32))
     return jnp.einsum("bgqs,bsge->bgqe", p.astype(v.dtype), v)
 
 
-def clustered(x: Any, centres: Any) -> Any:
+def clustered(x, centres):
     apart = (x**2).sum(1)[:, None] + (centres**2).sum(1) - 2 * x @ centres.T
     near, many = jnp.argmin(apart, 1), centres.shape[0]
     sums = jax.ops.segment_sum(x, near, many)
     return sums / jnp.maximum(jax.ops.segment_sum(jnp.ones(len(x)), near, many), 1)[:, None]
 
 
-def heated(u: Any) -> Any:
-    def step(_: Any, u: Any) -> Any:
+def heated(u):
+    def step(_, u):
         near = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
         return u.at[1:-1, 1:-1].set(0.25 * near)
 
     return lax.fori_loop(0, 20, step, u)
 
 
-def stacked_states(x: Any, w: Any) -> Any:
+def stacked_states(x, w):
     return lax.scan(lambda h, a: (jnp.tanh(h @ w + a),) * 2, jnp.zeros_like(x[0]), x)[1]
 
 
-def clipped(gradients: Any) -> Any:
+def clipped(gradients):
     size = jnp.sqrt(sum((g**2).sum() for g in gradients))
     return jax.tree.map(lambda g: g * jnp.minimum(1.0, 1.0 / size), gradients)
 
 
-def grouped_norm(x: Any) -> Any:
+def grouped_norm(x):
     g = x.reshape(*x.shape[:3], 8, -1)
     centred = g - g.mean((1, 2, 4), keepdims=True)
     return (centred * lax.rsqrt(g.var((1, 2, 4), keepdims=True) + 1e-5)).reshape(x.shape)
 
 
-def until_length(x: Any, lengths: Any) -> Any:
+def until_length(x, lengths):
     mask = jnp.arange(x.shape[1])[None, :, None] < lengths[:, None, None]
     return jnp.where(mask, jnp.tanh(x), 0).sum(1)
 
 
-def prefixes(a: Any, b: Any) -> Any:
+def prefixes(a, b):
     return lax.associative_scan(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), (a, b))
 
 
-def logistic(w: Any, x: Any, y: Any) -> Any:
+def logistic(w, x, y):
     return jax.grad(lambda w: jnp.mean(jnp.logaddexp(0.0, -y * (x @ w))))(w)
 
 
-def residual_block(x: Any, first: Any, second: Any, gain: Any) -> Any:
-    def loss(first: Any, second: Any) -> Any:
+def residual_block(x, first, second, gain):
+    def loss(first, second):
         y = x + convolved(convolved(x, first) * gain, second)
         return (y.astype(jnp.float32) ** 2).mean()
 
     return jax.grad(loss, (0, 1))(first, second)
 
 
-def rk4(a: Any, y: Any) -> Any:
-    def step(y: Any, _: Any) -> Any:
+def rk4(a, y):
+    def step(y, _):
         one = jnp.tanh(a @ y)
         two = jnp.tanh(a @ (y + 0.005 * one))
         three = jnp.tanh(a @ (y + 0.005 * two))
@@ -157,14 +155,14 @@ def rk4(a: Any, y: Any) -> Any:
     return lax.scan(step, y, None, length=50)[0]
 
 
-def routed_experts(x: Any, up: Any, down: Any, at: Any) -> Any:
+def routed_experts(x, up, down, at):
     hidden = jax.nn.gelu(jnp.einsum("ecd,edf->ecf", x[at], up))
     rows = jnp.einsum("ecf,efd->ecd", hidden, down)
     return jnp.zeros_like(x).at[at.reshape(-1)].add(rows.reshape(-1, x.shape[-1]))
 
 
-def lstm(x: Any, w: Any, u: Any) -> Any:
-    def step(carry: Any, a: Any) -> Any:
+def lstm(x, w, u):
+    def step(carry, a):
         h, c = carry
         i, f, g, o = jnp.split(a + h @ u, 4, -1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
@@ -174,28 +172,28 @@ def lstm(x: Any, w: Any, u: Any) -> Any:
     return lax.scan(step, (none, none), x @ w)[0][0]
 
 
-def long_convolution(x: Any, k: Any) -> Any:
+def long_convolution(x, k):
     return jnp.fft.irfft(jnp.fft.rfft(x) * jnp.fft.rfft(k))
 
 
-def solved(a: Any, b: Any) -> Any:
+def solved(a, b):
     return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(a), b, lower=True)
 
 
-def messages(h: Any, source: Any, to: Any, w: Any) -> Any:
+def messages(h, source, to, w):
     return jax.nn.relu(jax.ops.segment_sum((h @ w)[source], to, len(h)) + h)
 
 
-def power_iteration(a: Any, v: Any) -> Any:
-    def step(state: Any) -> Any:
+def power_iteration(a, v):
+    def step(state):
         u = a @ state[0]
         return u / jnp.linalg.norm(u), state[1] + 1
 
     return lax.while_loop(lambda state: state[1] < 50, step, (v, 0))[0]
 
 
-def in_bf16(x: Any, first: Any, second: Any) -> Any:
-    def loss(*w: Any) -> Any:
+def in_bf16(x, first, second):
+    def loss(*w):
         first, second = (each.astype(x.dtype) for each in w)
         return ((jax.nn.gelu(x @ first) @ second).astype(jnp.float32) ** 2).mean()
 
@@ -207,7 +205,7 @@ WIDE = functools.partial(spec, dtype=jnp.float32)
 INTS = functools.partial(spec, dtype=jnp.int32)
 GATED = [{"gate": spec(1024, 4096), "up": spec(1024, 4096), "down": spec(4096, 1024)}] * 2
 CACHE = spec(16, 8, 2048, 128)
-CLEAN: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+CLEAN = {
     "matmuls": (chained, (spec(4096, 4096), [spec(4096, 4096)] * 4), {}),
     "layernorm": (normed, (WIDE(8192, 1024), WIDE(1024), WIDE(1024)), {}),
     "training": (

@@ -14,14 +14,14 @@ per_chip = pytest.mark.parametrize("chip", CHIPS)
 """For a test of every chip."""
 
 
-def needs(chip: str) -> None:
+def needs(chip):
     """Skip the test where the compiler for this chip is not here."""
     if MISSING[chip] is not None:
         pytest.skip(f"NOT TESTED for {chip}: {MISSING[chip]}")
 
 
 @cache
-def report_of(name: str, chip: str) -> xla.Report:
+def report_of(name, chip):
     """Compile a kernel of the suite, once a session."""
     needs(chip)
     fn, args, options = SUITE[name].call

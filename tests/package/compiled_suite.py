@@ -45,10 +45,10 @@ class Hand:
     transcendentals: float | None = None
     unknown: bool = False
 
-    def differs(self, counted: Mapping[str, float], unknown: Any) -> dict[str, Any]:
+    def differs(self, counted, unknown):
         """Return what differs by more than a hundredth from these counts, with both."""
         by_hand = {name: getattr(self, name) for name in counted}
-        wrong: dict[str, Any] = {
+        wrong = {
             name: (count, by_hand[name])
             for name, count in counted.items()
             if by_hand[name] is not None and count != pytest.approx(by_hand[name], rel=0.01)
@@ -70,12 +70,12 @@ class Case:
     by_version: Mapping[tuple[str, str], Callable[[str], Hand]] = field(default_factory=dict)
 
 
-def _v5p(chip: str) -> bool:
+def _v5p(chip):
     """Whether kernels leave their results in HBM: v5p's two cores have a VMEM each."""
     return chip == "v5p"
 
 
-def _square(n: int, element: int, out: int) -> Callable[[str], Hand]:
+def _square(n, element, out):
     return lambda chip: Hand(2 * n**3, 0, 2 * element * n * n, out * n * n)
 
 
@@ -92,7 +92,7 @@ CONV_X = 16 * 28 * 28 * 128
 ROWS = 2048 * 1024
 
 
-def _attention_hand(chip: str) -> Hand:
+def _attention_hand(chip):
     if chip == "v4":  # × scale, max; −, exp, sum; and −, exp again before ÷ and the product
         return Hand(
             4 * HEADS * S,
@@ -106,15 +106,15 @@ def _attention_hand(chip: str) -> Hand:
     )
 
 
-def _sorted_scatter(chip: str) -> Hand:
+def _sorted_scatter(chip):
     return Hand(0, ROWS + 48 * 2048, 2 * BF16 * ROWS + 4 * 2048, BF16 * ROWS)
 
 
-def _scan_hand(n: int) -> Callable[[str], Hand]:
+def _scan_hand(n):
     weights = BF16 * n * 1024**2
     state = BF16 * 16 * 1024
 
-    def hand(chip: str) -> Hand:
+    def hand(chip):
         around = 1 + 2 * n if _v5p(chip) and n > 1 else 1  # reads, and writes, of the state
         rewritten = weights if chip == "v7x" and n == 100 else 0
         flops = n * 16 * 1024
@@ -129,7 +129,7 @@ def _scan_hand(n: int) -> Callable[[str], Hand]:
     return hand
 
 
-def _scan_on_cpu(n: int) -> Callable[[str], Hand]:
+def _scan_on_cpu(n):
     """All weights become fp32 before the loop, one layer is cut out in each turn, and state is
     converted, multiplied and put through tanh by a kernel each."""
     weights = n * 1024**2
@@ -147,7 +147,7 @@ _SCAN_WHY = (
 )
 
 
-SUITE: dict[str, Case] = {
+SUITE = {
     "matmul-square": Case(product(1024, 1024, 1024), _square(1024, BF16, BF16)),
     "matmul-fp32": Case(product(1024, 1024, 1024, "float32"), _square(1024, F32, F32)),
     "matmul-fp8": Case(

@@ -5,8 +5,6 @@ devices needs them.
 """
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -18,39 +16,39 @@ from tools import programs
 N = 512
 
 
-def analyze(fn: Any, *args: Any) -> xla.Report:
+def analyze(fn, *args):
     return xla.analyze(fn, *args, chip="v6e")
 
 
-def mesh() -> Any:
+def mesh():
     return jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
 
 SQUARE = jax.ShapeDtypeStruct((N, N), "bfloat16")
 
 
-def product(a: Any, b: Any) -> Any:
+def product(a, b):
     return a @ b
 
 
-def set_mesh() -> xla.Report:
+def set_mesh():
     """Say by bare axes where the result belongs."""
 
-    def kept(a: Any, b: Any) -> Any:
+    def kept(a, b):
         return jax.lax.with_sharding_constraint(a @ b, PartitionSpec("data", "model"))
 
     with jax.set_mesh(mesh()):
         return analyze(kept, SQUARE, SQUARE)
 
 
-def in_shardings() -> xla.Report:
+def in_shardings():
     over = mesh()
     specs = PartitionSpec(None, "model"), PartitionSpec("model", None)
     shardings = tuple(NamedSharding(over, spec) for spec in specs)
     return analyze(jax.jit(product, in_shardings=shardings), SQUARE, SQUARE)
 
 
-def shard_map_on_a_concrete_mesh() -> xla.Report:
+def shard_map_on_a_concrete_mesh():
     summed = jax.shard_map(
         lambda a: jax.lax.psum(a, "data"),
         mesh=mesh(),
@@ -60,12 +58,12 @@ def shard_map_on_a_concrete_mesh() -> xla.Report:
     return analyze(summed, SQUARE)
 
 
-def pmap_over_more_devices_than_here() -> xla.Report:
+def pmap_over_more_devices_than_here():
     x = jax.ShapeDtypeStruct((8, N, N), "bfloat16")
     return analyze(jax.pmap(lambda a: jax.lax.psum(a @ a, "batch"), axis_name="batch"), x)
 
 
-WAYS: tuple[Callable[[], xla.Report], ...] = (
+WAYS = (
     set_mesh,
     in_shardings,
     shard_map_on_a_concrete_mesh,
@@ -73,7 +71,7 @@ WAYS: tuple[Callable[[], xla.Report], ...] = (
 )
 
 
-def outcome(report: xla.Report) -> dict[str, Any]:
+def outcome(report):
     """Return what the test looks at."""
     collectives = [exchange.collective for exchange in report.exchanges]
     return {

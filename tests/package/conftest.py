@@ -2,16 +2,13 @@
 
 import functools
 import gzip
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
 import roofline
-from roofline import diagnosis
 from roofline.diagnosis import ladder
 from tools import programs
 
@@ -19,7 +16,7 @@ programs.install()
 
 
 @pytest.fixture
-def own_style() -> Iterator[None]:
+def own_style():
     """Leave Matplotlib's defaults and figures behind as they were."""
     with mpl.rc_context():
         yield
@@ -27,7 +24,7 @@ def own_style() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def traces(tmp_path_factory):
     """Return the folder of traces that GPUs recorded: see data/traces/README.md."""
     folder = tmp_path_factory.mktemp("traces")
     for file in (Path(__file__).parent / "data" / "traces").glob("*.gz"):
@@ -36,7 +33,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def decode_step() -> diagnosis.Explanation:
+def decode_step():
     """Return a committed explanation: a decode step of an H200, as first written."""
     why = ladder.committed()["decode"].steps[0].why
     assert why is not None
@@ -44,7 +41,7 @@ def decode_step() -> diagnosis.Explanation:
 
 
 @pytest.fixture(scope="session")
-def recorded(traces: Path) -> Callable[..., Any]:
+def recorded(traces):
     """Return what explains a recorded trace by its name, once."""
     return functools.cache(
         lambda name, queue=1: roofline.explain(traces / f"{name}.xplane.pb", queue=queue)

@@ -22,25 +22,25 @@ UPDATE = (
 )
 
 
-def program(body: str, *others: str) -> str:
+def program(body, *others):
     """Return a module whose entry has these lines; others are whole computations."""
     return "\n".join(["HloModule test", *others, "ENTRY %main () -> f32[] {", body, "}"])
 
 
-def only_row(text: str, platform: str = "tpu") -> xla.Row:
+def only_row(text, platform="tpu"):
     """Return the only kernel of a program."""
     (row,) = xla.kernels(text, platform).rows
     return row
 
 
-def fused(inner: str, parameters: str, operands: str, result: str = "f32[64]{0}") -> str:
+def fused(inner, parameters, operands, result="f32[64]{0}"):
     """Return a program of one fusion, whose computation has these lines."""
     computation = f"%inner (p: f32[]) -> f32[] {{\n{inner}\n}}"
     outer = f"{parameters}\n  ROOT %f = {result} fusion({operands}), kind=kLoop, calls=%inner"
     return program(outer, ADD, computation)
 
 
-def behind_a_tile(says: str) -> str:
+def behind_a_tile(says):
     """Return an update of what a fusion inside makes of the buffer, with this attribute."""
     wide = "f32[1000,64]{1,0:T(8,128)}"
     tall = "f32[1000,64]{1,0:T(16,128)}"
@@ -55,14 +55,14 @@ def behind_a_tile(says: str) -> str:
     ).replace("%inner (", f"{tile}\n\n%inner (", 1)
 
 
-def shape(text: str) -> xla.Shape:
+def shape(text):
     """Return the shape that all of a text is."""
     whole, end = read_shape(text)
     assert end == len(text)
     return whole
 
 
-def dot() -> str:
+def dot():
     """Return a program of one product: 4 × [8, 32] · [32, 16]."""
     return program(
         "  %a = f32[4,8,32]{2,1,0} parameter(0)\n  %b = f32[4,32,16]{2,1,0} parameter(1)\n"

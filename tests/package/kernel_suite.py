@@ -1,7 +1,5 @@
 """What the tests of the Pallas kernels share: tolerances, references, quick compilation, TPUs."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ QUICK = {"xla_backend_optimization_level": 0}
 QUICK |= {"xla_cpu_parallel_codegen_split_count": 1, "xla_llvm_disable_expensive_passes": True}
 
 
-def x64() -> Any:
+def x64():
     """Return a context in which JAX computes in fp64."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
@@ -26,25 +24,23 @@ def x64() -> Any:
     return enable_x64()
 
 
-def compiled_quickly(function: Any, *arrays: Any) -> Any:
+def compiled_quickly(function, *arrays):
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     return jitted.lower(*arrays).compile(compiler_options=QUICK)(*arrays)
 
 
-def wide(array: Any) -> Any:
+def wide(array):
     return np.asarray(array.astype("float32") if hasattr(array, "astype") else array, np.float64)
 
 
-def near(result: Any, wanted: Any) -> None:
+def near(result, wanted):
     """Assert that all elements are as near as the result's type allows; NaN never is."""
     assert result.shape == np.shape(wanted)
     error = np.max(np.abs(wide(result) - wanted), initial=0)
     assert error <= TOLERANCES[str(result.dtype)] * (1 + np.max(np.abs(wanted), initial=0))
 
 
-def chain_arrays(
-    shape: tuple[int, ...], dtype: str, mean: float = 0.0, mask: str = "int8", seed: int = 0
-) -> list[Any]:
+def chain_arrays(shape, dtype, mean=0.0, mask="int8", seed=0):
     """Return x, γ, β, mask, residual and dy."""
     rng = np.random.default_rng([seed, *shape])
     kept = jnp.asarray(rng.random(shape) > RATE, mask)
@@ -55,9 +51,9 @@ def chain_arrays(
     return [x, gamma, beta, kept, residual, dy]
 
 
-def spec(*shape: int, dtype: Any = "bfloat16") -> Any:
+def spec(*shape, dtype="bfloat16"):
     return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
 
 
-def total(arrays: Any) -> Any:
+def total(arrays):
     return sum(jnp.sum(leaf.astype(jnp.float32)) for leaf in jax.tree.leaves(arrays))

@@ -1,8 +1,6 @@
 """What the tests of measuring share: small cases, and records made by hand with known times."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from roofline import measure
 from roofline.measure.timing import summary
@@ -11,29 +9,29 @@ from roofline_helpers import work
 from roofline_helpers.measured import Record, Sample
 
 
-def numbers(n: int = 1000) -> Any:
+def numbers(n=1000):
     import jax.numpy as jnp
 
     return jnp.arange(n, dtype=jnp.float32)
 
 
-def case(name: str, fn: Callable[..., Any] | None = None, **changes: Any) -> Case:
+def case(name, fn=None, **changes):
     job = work.elementwise(2**12, 1, 1, 1, "fp32")
     base = Case(name, "kernels", job, lambda: (numbers(2**12),), fn or (lambda x: x + 1))
     return replace(base, **changes)
 
 
-def run(*cases: Case, **options: Any) -> Record:
+def run(*cases, **options):
     return measure.run(chosen=cases, seconds=0.003, progress=False, **options)
 
 
-def timed(name: str, *medians: float, **changes: Any) -> Sample:
+def timed(name, *medians, **changes):
     """A sample of a kernel, with one pass of each median: 4 kFLOP over 32 KiB of fp32."""
     base = Sample(name, "kernels", "jax", "fp32", 4096.0, 0.0, 32768.0)
     return replace(base, passes=tuple(summary([m]) for m in medians), **changes)
 
 
-def ceilings() -> list[Sample]:
+def ceilings():
     """Streams of 2, 4 … 14 GB/s, products of 1 to 3 TFLOP/s, a vector ceiling, two kernels."""
     streams = ("read", "write", "copy", "scale", "scale in place", "add", "triad")
     samples = [
@@ -48,7 +46,7 @@ def ceilings() -> list[Sample]:
     return [*samples, timed("GELU 64×64 fp32", 1e-5), timed("softmax 64×64 fp32", 2e-5)]
 
 
-def record(*samples: Sample, **changes: Any) -> Record:
+def record(*samples, **changes):
     """A record of an invented CPU; with the samples of `ceilings` if none is given."""
     base = Record(
         device={

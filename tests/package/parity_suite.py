@@ -5,15 +5,10 @@ import json
 import math
 import os
 import random
-from collections.abc import Iterator
-from typing import Any
-
-from playwright.sync_api import Browser
 
 import roofline_helpers as rh
 from roofline import serving
 from roofline.labs.javascript import MODELS
-from roofline.serving import ServingStep
 from roofline.serving.setting import NARROW
 from roofline.serving.strategies import STRATEGIES
 from roofline_helpers.models import LLAMA_3_8B
@@ -66,13 +61,13 @@ RUN = """(points) => JSON.stringify(points.map(([what, ...given]) => {
 # --- the points -----------------------------------------------------------------------------------
 
 
-def formats(chip: rh.Chip) -> list[tuple[str, str]]:
+def formats(chip):
     """Return (weights, activations) that a chip can multiply."""
     weights = [(dtype, chip.half) for dtype in (chip.half, *NARROW)]
     return weights + [(dtype, dtype) for dtype in ("fp8", "int8") if dtype in chip.matrix]
 
 
-def settings() -> Iterator[dict[str, Any]]:
+def settings():
     """Yield a third of all chip × format × cache × phase × fusion × attention, shapes in turn."""
     chance = random.Random(7)
     shapes = itertools.cycle(SHAPES)
@@ -101,7 +96,7 @@ def settings() -> Iterator[dict[str, Any]]:
             }
 
 
-def products() -> Iterator[list[Any]]:
+def products():
     intensities = itertools.cycle(INTENSITIES)
     reached = itertools.cycle((False, True))
     others = itertools.cycle(
@@ -120,7 +115,7 @@ def products() -> Iterator[list[Any]]:
             yield ["product", chip.key, dtype, unit, size, *more]
 
 
-def points() -> list[list[Any]]:
+def points():
     """Return all points to compare."""
     steps = [["step", setting] for setting in settings()]
     some = [setting for _, setting in steps[::41]]
@@ -134,7 +129,7 @@ def points() -> list[list[Any]]:
 # --- what Python says -----------------------------------------------------------------------------
 
 
-def work_data(job: rh.Work) -> dict[str, Any]:
+def work_data(job):
     return {
         **{"reads": dict(job.reads), "writes": dict(job.writes), "dtype": job.dtype},
         **{"matrix": job.matrix_flops, "vector": job.vector_flops, "flops": job.flops},
@@ -143,15 +138,7 @@ def work_data(job: rh.Work) -> dict[str, Any]:
     }
 
 
-def product_data(
-    chip: str,
-    dtype: str,
-    unit: str | None,
-    size: tuple[int, int, int],
-    intensity: float,
-    types: dict[str, str],
-    reached: bool,
-) -> dict[str, Any]:
+def product_data(chip, dtype, unit, size, intensity, types, reached):
     roof = rh.chip(chip).roofline(dtype, unit, reached=reached)
     job = rh.work.matmul(*size, dtype, **types)
     return {
@@ -166,7 +153,7 @@ def product_data(
     }
 
 
-def step_data(step: ServingStep) -> dict[str, Any]:
+def step_data(step):
     memory = step.memory
     return {
         "kernels": [
@@ -190,7 +177,7 @@ def step_data(step: ServingStep) -> dict[str, Any]:
     }
 
 
-def expected(point: list[Any]) -> Any:
+def expected(point):
     kind, *arguments = point
     if kind == "product":
         return product_data(*arguments)
@@ -217,7 +204,7 @@ def expected(point: list[Any]) -> Any:
 # --- comparing ------------------------------------------------------------------------------------
 
 
-def faults(mine: Any, theirs: Any, where: str = "") -> Iterator[str]:
+def faults(mine, theirs, where=""):
     """Yield where what the page says differs from what Python says."""
     if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() <= theirs.keys():
         for key in mine:
@@ -232,10 +219,10 @@ def faults(mine: Any, theirs: Any, where: str = "") -> Iterator[str]:
         yield f"{where}: {mine!r} and {theirs!r}"
 
 
-def in_browser(chromium: Browser, script: str, asked: list[list[Any]]) -> list[Any]:
+def in_browser(chromium, script, asked):
     page = chromium.new_page()
     try:
-        answers: list[Any] = json.loads(
+        answers = json.loads(
             page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", asked)
         )
         return answers
@@ -243,7 +230,7 @@ def in_browser(chromium: Browser, script: str, asked: list[list[Any]]) -> list[A
         page.close()
 
 
-def one_in_a_few(few: dict[str, int]) -> list[list[Any]]:
+def one_in_a_few(few):
     """Return one point in so many of each kind."""
     every = points()
     return [point for kind, n in few.items() for point in [p for p in every if p[0] == kind][::n]]

@@ -51,7 +51,7 @@ N = np.geomspace(32, 32768, 60).round()
 SQUARE = rh.work.matmul(N, N, N).intensity
 
 
-def real(name: str) -> Roofline:
+def real(name):
     return rh.chip(name).roofline()
 
 

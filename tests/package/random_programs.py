@@ -15,7 +15,7 @@ LEAST, MOST = 2, 6
 """Sizes of axes."""
 
 
-def marked(value: Any, number: int) -> Any:
+def marked(value, number):
     """Return a value under an operation of its own, which leaves it as it is."""
     with jax.named_scope(f"{MARK}{number}"):
         return lax.reduce_precision(value, 8, 23)
@@ -24,7 +24,7 @@ def marked(value: Any, number: int) -> Any:
 class Program:
     """A program drawn from a seed: a function of its arguments, and of what is added to values."""
 
-    def __init__(self, seed: int, operations: int = 9) -> None:
+    def __init__(self, seed, operations=9):
         self.seed, self.operations = seed, operations
         draw = np.random.default_rng(seed)
         self.arguments = [
@@ -35,16 +35,10 @@ class Program:
         self.flags = jnp.asarray(draw.integers(0, 2, 8) > 0)
 
     @staticmethod
-    def sizes(draw: np.random.Generator, rank: int) -> tuple[int, ...]:
+    def sizes(draw, rank):
         return tuple(int(n) for n in draw.integers(LEAST, MOST + 1, rank))
 
-    def values(
-        self,
-        arguments: Sequence[Any],
-        places: Any,
-        flags: Any,
-        added: Sequence[Any] | None = None,
-    ) -> tuple[list[Any], Any]:
+    def values(self, arguments, places, flags, added=None):
         """Return all values of the program, and its result."""
         draw = np.random.default_rng(self.seed + 1)
         values = list(arguments)
@@ -59,35 +53,35 @@ class Program:
 
 
 Operation = Callable[[Any, Sequence[Any], np.random.Generator, Any, Any], Any]
-OPERATIONS: list[Operation] = []
+OPERATIONS = []
 
 
-def operation(function: Operation) -> Operation:
+def operation(function):
     OPERATIONS.append(function)
     return function
 
 
-def some_axis(x: Any, draw: np.random.Generator) -> int:
+def some_axis(x, draw):
     return int(draw.integers(x.ndim))
 
 
-def lifted(x: Any) -> Any:
+def lifted(x):
     return x.reshape(1, 1) if x.ndim == 0 else x[None] if x.ndim == 1 else x
 
 
 @operation
-def elementwise(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def elementwise(x, _, draw, *__):
     functions = jnp.tanh, jnp.exp2, jnp.sin, jax.nn.relu, jnp.square
     return functions[int(draw.integers(len(functions)))](x)
 
 
 @operation
-def softmax(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def softmax(x, _, draw, *__):
     return jax.nn.softmax(lifted(x), axis=some_axis(lifted(x), draw))
 
 
 @operation
-def sliced(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def sliced(x, _, draw, *__):
     x = lifted(x)
     axis = some_axis(x, draw)
     start = int(draw.integers(x.shape[axis]))
@@ -96,7 +90,7 @@ def sliced(x: Any, _: Any, draw: Any, *__: Any) -> Any:
 
 
 @operation
-def two_slices(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def two_slices(x, _, draw, *__):
     x = lifted(x)
     axis = some_axis(x, draw)
     n = max(x.shape[axis] // 2, 1)
@@ -106,19 +100,19 @@ def two_slices(x: Any, _: Any, draw: Any, *__: Any) -> Any:
 
 
 @operation
-def transposed(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def transposed(x, _, draw, *__):
     return jnp.transpose(x, [int(a) for a in draw.permutation(x.ndim)])
 
 
 @operation
-def with_its_transpose(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def with_its_transpose(x, _, draw, *__):
     n = min(lifted(x).shape[-2:])
     square = lifted(x)[..., :n, :n]
     return jnp.where(jnp.tril(jnp.ones((n, n), bool)), square, 0) + jnp.swapaxes(square, -1, -2)
 
 
 @operation
-def reshaped(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def reshaped(x, _, draw, *__):
     flat = x.reshape(-1)
     n = flat.shape[0]
     sides = [m for m in range(1, n + 1) if n % m == 0]
@@ -130,14 +124,14 @@ def reshaped(x: Any, _: Any, draw: Any, *__: Any) -> Any:
 
 
 @operation
-def reversed_or_rolled(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def reversed_or_rolled(x, _, draw, *__):
     x = lifted(x)
     axis = some_axis(x, draw)
     return jnp.flip(x, axis) if draw.random() < 0.5 else jnp.roll(x, 1, axis)
 
 
 @operation
-def padded(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def padded(x, _, draw, *__):
     edges = [tuple(int(n) for n in draw.integers(0, 3, 3)) for _ in range(x.ndim)]
     edges = [(low, high, inner % 2) for low, high, inner in edges]
     if x.ndim and draw.random() < 0.3 and x.shape[0] > 1:
@@ -146,14 +140,14 @@ def padded(x: Any, _: Any, draw: Any, *__: Any) -> Any:
 
 
 @operation
-def joined(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def joined(x, _, draw, *__):
     x = lifted(x)
     axis = some_axis(x, draw)
     return jnp.concatenate([x, jnp.zeros_like(x), lax.slice_in_dim(x, 0, 1, 1, axis)], axis)
 
 
 @operation
-def masked(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def masked(x, _, draw, *__):
     x = lifted(x)
     n, m = x.shape[-2:]
     rows, columns = jnp.arange(n)[:, None], jnp.arange(m)
@@ -173,21 +167,21 @@ def masked(x: Any, _: Any, draw: Any, *__: Any) -> Any:
 
 
 @operation
-def chosen_by_data(x: Any, _: Any, draw: Any, places: Any, flags: Any) -> Any:
+def chosen_by_data(x, _, draw, places, flags):
     x = lifted(x)
     mask = jnp.resize(flags, x.shape[:1]).reshape(-1, *[1] * (x.ndim - 1))
     return jnp.where(mask, jnp.tanh(x), 0.5 * x)
 
 
 @operation
-def within_bounds(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def within_bounds(x, _, draw, places, __):
     x = lifted(x)
     rows = jnp.resize(places, x.shape[:1]).reshape(-1, *[1] * (x.ndim - 1))
     return jnp.where((rows >= 0) & (rows <= 5), x, 0.0)
 
 
 @operation
-def in_groups(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def in_groups(x, _, draw, places, __):
     x = lifted(x)
     ends = jnp.cumsum(places[:3])
     starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends[:-1]])
@@ -197,13 +191,13 @@ def in_groups(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
 
 
 @operation
-def one_hot(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def one_hot(x, _, draw, places, __):
     x = lifted(x)
     return jax.nn.one_hot(jnp.resize(places, (4,)), x.shape[-2]) @ x
 
 
 @operation
-def rows_of_an_identity(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def rows_of_an_identity(x, _, draw, places, __):
     x = lifted(x)
     rows = jnp.eye(x.shape[-2])[places[:4] % x.shape[-2]]
     ways = (
@@ -217,33 +211,33 @@ def rows_of_an_identity(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
 
 
 @operation
-def gathered(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def gathered(x, _, draw, places, __):
     x = lifted(x)
     axis = some_axis(x, draw)
     return jnp.take(x, places[: int(draw.integers(1, 4))] % x.shape[axis], axis=axis)
 
 
 @operation
-def taken_along(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def taken_along(x, _, draw, places, __):
     x = lifted(x)
     at = jnp.resize(places, (*x.shape[:-1], 1)) % x.shape[-1]
     return jnp.take_along_axis(x, at, -1)
 
 
 @operation
-def diagonal(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def diagonal(x, _, draw, *__):
     return jnp.diagonal(lifted(x), axis1=-2, axis2=-1)
 
 
 @operation
-def picked(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def picked(x, _, draw, places, __):
     x = lifted(x)
     axis = some_axis(x, draw)
     return lax.dynamic_slice_in_dim(x, places[0], 1, axis)
 
 
 @operation
-def updated(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def updated(x, _, draw, places, __):
     x = lifted(x)
     axis = some_axis(x, draw)
     new = jnp.sin(lax.slice_in_dim(x, 0, 1, 1, axis))
@@ -252,14 +246,14 @@ def updated(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
 
 
 @operation
-def scattered(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def scattered(x, _, draw, places, __):
     x = lifted(x)
     at = jnp.resize(places, x.shape[:1]) % 3
     return jnp.zeros((x.shape[0] + 1, *x.shape[1:])).at[at].add(x)
 
 
 @operation
-def multiplied(x: Any, values: Any, draw: Any, *__: Any) -> Any:
+def multiplied(x, values, draw, *__):
     x = lifted(x)
     fitting = [v for v in values if v.ndim >= 1 and x.shape[-1] in v.shape]
     other = fitting[int(draw.integers(len(fitting)))] if fitting else x
@@ -268,13 +262,13 @@ def multiplied(x: Any, values: Any, draw: Any, *__: Any) -> Any:
 
 
 @operation
-def multiplied_in_batches(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def multiplied_in_batches(x, _, draw, *__):
     x = lifted(x)
     return 0.3 * jnp.einsum("...ij,...kj->...ik", x, jnp.cos(x))
 
 
 @operation
-def convolved(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def convolved(x, _, draw, *__):
     x = lifted(x)
     data = x.reshape(1, -1, *x.shape[-2:])
     filters = jnp.ones((2, data.shape[1], 2, 2)) / 4
@@ -283,29 +277,29 @@ def convolved(x: Any, _: Any, draw: Any, *__: Any) -> Any:
 
 
 @operation
-def reduced(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def reduced(x, _, draw, *__):
     x = lifted(x)
     axis = some_axis(x, draw)
     return jnp.sum(x, axis) if draw.random() < 0.6 else jnp.max(x, axis)
 
 
 @operation
-def summed_up(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def summed_up(x, _, draw, *__):
     x = lifted(x)
     return 0.3 * jnp.cumsum(x, axis=some_axis(x, draw))
 
 
 @operation
-def ordered(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def ordered(x, _, draw, *__):
     x = lifted(x)
     return jnp.sort(x, axis=some_axis(x, draw)) if draw.random() < 0.5 else lax.top_k(x, 1)[0]
 
 
 @operation
-def scanned(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def scanned(x, _, draw, *__):
     x = lifted(x)
 
-    def body(carry: Any, row: Any) -> Any:
+    def body(carry, row):
         return jnp.tanh(carry + row), 0.5 * carry * row
 
     last, rows = lax.scan(body, jnp.zeros(x.shape[1:]), x)
@@ -313,10 +307,10 @@ def scanned(x: Any, _: Any, draw: Any, *__: Any) -> Any:
 
 
 @operation
-def looped(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
+def looped(x, _, draw, places, __):
     x = lifted(x)
 
-    def body(i: Any, value: Any) -> Any:
+    def body(i, value):
         row = lax.dynamic_slice_in_dim(x, i, 1, 0)
         return lax.dynamic_update_slice_in_dim(value, jnp.sin(row), i, 0)
 
@@ -324,23 +318,23 @@ def looped(x: Any, _: Any, draw: Any, places: Any, __: Any) -> Any:
 
 
 @operation
-def shifted_in_a_loop(x: Any, _: Any, draw: Any, *__: Any) -> Any:
+def shifted_in_a_loop(x, _, draw, *__):
     x = lifted(x)
 
-    def body(carry: Any, _: Any) -> Any:
+    def body(carry, _):
         return jnp.concatenate([carry[1:], jnp.cos(carry[:1])]), None
 
     return lax.scan(body, x, None, length=2)[0][:1]
 
 
 @operation
-def branched(x: Any, _: Any, draw: Any, places: Any, flags: Any) -> Any:
+def branched(x, _, draw, places, flags):
     x = lifted(x)
     return lax.cond(flags[0], lambda x: jnp.sin(x)[:1], lambda x: x[:1] * x[-1:], x)
 
 
 @operation
-def branched_by_example(x: Any, _: Any, draw: Any, places: Any, flags: Any) -> Any:
+def branched_by_example(x, _, draw, places, flags):
     x = lifted(x)
     which = jnp.resize(flags, x.shape[:1])
     return jax.vmap(lambda f, x: lax.cond(f, lambda x: jnp.tanh(x * x), jnp.negative, x))(which, x)

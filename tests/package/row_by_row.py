@@ -1,10 +1,7 @@
 """One test for all rows of a table: it looks at every row, and fails with all that it finds."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
 
-
-def row_by_row(rows: Iterable[Any], check: Callable[..., None]) -> None:
+def row_by_row(rows, check):
     """Run `check` on each row, a tuple being several arguments; fail with every row's failure."""
     failures = []
     for row in rows:

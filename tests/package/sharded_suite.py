@@ -28,12 +28,12 @@ class Sharded:
     layout: str | None = None
 
 
-def mesh_of(axes: dict[str, int]) -> Any:
+def mesh_of(axes):
     types = (AxisType.Auto,) * len(axes)
     return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=types)
 
 
-def array(mesh: Any, shape: tuple[int, ...], *spec: Any) -> Any:
+def array(mesh, shape, *spec):
     placed = NamedSharding(mesh, PartitionSpec(*spec))
     return jax.ShapeDtypeStruct(shape, "bfloat16", sharding=placed)
 
@@ -44,10 +44,10 @@ N, WIDE = 2048, 1024
 LOCAL = BF16 * N * WIDE  # what a device has of an array of n·N rows
 
 
-def mapped(body: Callable[..., Any], over: Any, out: Any = None) -> Callable[[Any], Any]:
+def mapped(body, over, out=None):
     """Return a maker of a shard_map over rows; its result is spread the same way unless told."""
 
-    def make(mesh: Any) -> Any:
+    def make(mesh):
         spread = PartitionSpec(over)
         names = (over,) if isinstance(over, str) else over
         devices = math.prod(mesh.shape[name] for name in names)
@@ -63,8 +63,8 @@ def mapped(body: Callable[..., Any], over: Any, out: Any = None) -> Callable[[An
     return make
 
 
-def looped(axis: str, turns: int) -> Any:
-    def turn(x: Any, _: Any) -> Any:
+def looped(axis, turns):
+    def turn(x, _):
         return lax.psum(x, axis) * 0.5, None
 
     return lambda x: lax.scan(turn, x, None, length=turns)[0]
@@ -75,16 +75,16 @@ def looped(axis: str, turns: int) -> Any:
 ROWS, D, F = 512, 1024, 4096
 
 
-def multilayer(w: Any, x: Any) -> Any:
+def multilayer(w, x):
     return jax.nn.relu(x @ w["up"]) @ w["down"]
 
 
-def kept(fn: Any, mesh: Any, *spec: Any) -> Any:
+def kept(fn, mesh, *spec):
     place = NamedSharding(mesh, PartitionSpec(*spec))
     return lambda *args: lax.with_sharding_constraint(fn(*args), place)
 
 
-def both(mesh: Any) -> Any:
+def both(mesh):
     weights = {
         "up": array(mesh, (D, F), "data", "model"),
         "down": array(mesh, (F, D), "model", "data"),
@@ -92,17 +92,17 @@ def both(mesh: Any) -> Any:
     return kept(multilayer, mesh, "data"), (weights, array(mesh, (8 * ROWS, D), "data"))
 
 
-def across_slices(mesh: Any) -> Any:
+def across_slices(mesh):
     """A gradient that slices add up, of weights that are spread over them too."""
 
-    def loss(w: Any, x: Any) -> Any:
+    def loss(w, x):
         return ((x @ w).astype("float32") ** 2).mean()
 
     every = ("slice", "data")
     return jax.grad(loss), (array(mesh, (D, F), every), array(mesh, (16 * ROWS, D), every))
 
 
-def windowed(mesh: Any) -> Any:
+def windowed(mesh):
     """Rows arrive by sequence, products are by columns: XLA makes loops of permutes of it."""
     d, f, rows = 8192, 28672, 16384
     weights = {
@@ -112,7 +112,7 @@ def windowed(mesh: Any) -> Any:
     return kept(multilayer, mesh, "model"), (weights, array(mesh, (rows, d), "model"))
 
 
-def _window(n: int) -> list[Hand]:
+def _window(n):
     shard = BF16 * 16384 * 8192 // n
     return [
         ("all-gather", shard, n * shard, "model", 1),
@@ -122,7 +122,7 @@ def _window(n: int) -> list[Hand]:
 
 W = BF16 * D * F  # one matrix of weights
 
-SHARDED: dict[str, Sharded] = {
+SHARDED = {
     "all-reduce, v5e": Sharded(
         "v5e",
         {"data": 4},

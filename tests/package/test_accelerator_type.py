@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,7 @@ print(json.dumps([report.hbm_bytes, dict(report.xla)]))
 """
 
 
-def compiled(kind: str | None, **around: str) -> Any:
+def compiled(kind, **around):
     """Return the traffic and the costs of a matmul, compiled in a process of its own."""
     environment = {**os.environ, "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
     environment |= {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1", **around}
@@ -46,7 +45,7 @@ def compiled(kind: str | None, **around: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_no_accelerator_type_ends_the_process() -> None:
+def test_no_accelerator_type_ends_the_process():
     without = compiled(None, JAX_PLATFORMS="cpu")
     assert without[0] == 3 * 2048 * 2048 * 2
     assert without[1]["flops"] == 2 * 2048**3
@@ -54,9 +53,7 @@ def test_no_accelerator_type_ends_the_process() -> None:
         assert compiled(kind) == without, kind
 
 
-def test_costs_that_could_end_the_process_are_asked_in_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_costs_that_could_end_the_process_are_asked_in_another(monkeypatch):
     import jax
 
     square = jax.ShapeDtypeStruct((512, 512), "bfloat16")
@@ -65,7 +62,7 @@ def test_costs_that_could_end_the_process_are_asked_in_another(
     around = []
     ask = subprocess.run
 
-    def watched(command: Any, **options: Any) -> Any:
+    def watched(command, **options):
         around.append(options["env"])
         return ask(command, **options)
 

@@ -1,13 +1,10 @@
 """Bad input: each call fails with an error that says what was given, allowed, and nearest."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, BadValue, Roofline, RooflineError, UnknownName, Work, work
+from roofline_helpers import BadType, BadValue, Roofline, UnknownName, Work, work
 from roofline_helpers.common.checks import size
 from roofline_helpers.common.dtypes import nbytes
 
@@ -18,7 +15,7 @@ TWO = np.array([1, 2])
 THREE = np.array([1, 2, 3])
 
 # What no size and no rate can be
-NUMBERS: list[tuple[Any, type[RooflineError], str]] = [
+NUMBERS = [
     (-1, BadValue, "-1"),
     (float("nan"), BadValue, "nan"),
     (10**400, BadValue, "1000"),
@@ -38,7 +35,7 @@ NUMBERS: list[tuple[Any, type[RooflineError], str]] = [
     ([], BadType, "[]"),
 ]
 # One argument of each function that counts or compares, by the name that its message has
-NUMERIC: dict[str, Callable[[Any], Any]] = {
+NUMERIC = {
     "m": lambda x: work.matmul(x, 8, 8),
     "batch": lambda x: work.matmul(8, 8, 8, batch=x),
     "n": lambda x: work.elementwise(x),
@@ -58,7 +55,7 @@ NUMERIC: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", NUMERIC)
-def test_no_number_gives_a_wrong_one(name: str) -> None:
+def test_no_number_gives_a_wrong_one(name):
     for value, error, text in NUMBERS:
         with pytest.raises(error) as caught:
             NUMERIC[name](value)
@@ -67,7 +64,7 @@ def test_no_number_gives_a_wrong_one(name: str) -> None:
 
 
 # call, error, parts of the message
-CALLS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
+CALLS = [
     # near misses
     (lambda: rh.chip("v7z"), UnknownName, ["unknown chip 'v7z'", "Nearest: 'v7x'", "h100"]),
     (lambda: CHIP.peak("bf16", "vectro"), UnknownName, ["unit", "Nearest: 'vector'"]),
@@ -109,7 +106,7 @@ CALLS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
 
 
 @pytest.mark.parametrize("case", range(len(CALLS)))
-def test_a_bad_call_is_refused_in_words_that_help(case: int) -> None:
+def test_a_bad_call_is_refused_in_words_that_help(case):
     call, error, parts = CALLS[case]
     with pytest.raises(error) as caught:
         call()

@@ -7,9 +7,7 @@ import datetime
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +18,8 @@ from roofline_helpers.measured.tables import count
 
 PATH = Path(__file__).parents[2] / "roofline_helpers" / "data" / "chips.toml"
 DATA = tomllib.loads(PATH.read_text("utf-8"))
-CHIPS: dict[str, Any] = DATA["chips"]
-SOURCES: dict[str, Any] = DATA["sources"]
+CHIPS = DATA["chips"]
+SOURCES = DATA["sources"]
 
 TPUS = [key for key, chip in CHIPS.items() if chip["kind"] == "tpu"]
 DTYPES = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"}
@@ -31,7 +29,7 @@ CHIP_KEYS = {"name", "vendor", "kind", "year", "aliases", "device_kinds", "devic
 }
 
 
-def figures(chip: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def figures(chip):
     """Yield every figure of a chip with its path, for instance ``memory.hbm.bandwidth``."""
     for part in ("matrix", "vector"):
         for name, figure in chip.get(part, {}).items():
@@ -55,18 +53,18 @@ def figures(chip: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 ALL = {(key, path): figure for key, chip in CHIPS.items() for path, figure in figures(chip)}
 
 
-def value(key: str, path: str) -> float:
+def value(key, path):
     return float(ALL[key, path]["value"])
 
 
 # ------------------------------------------------------------------------------- completeness
 
 
-def test_each_chip_is_complete() -> None:
+def test_each_chip_is_complete():
     row_by_row(CHIPS, chip_is_complete)
 
 
-def chip_is_complete(key: str) -> None:
+def chip_is_complete(key):
     chip = CHIPS[key]
     assert set(chip) <= CHIP_KEYS, "unknown keys"
     optional = {"vector", "links", "clock", "power", "reached", "floor", "dispatch", "architecture"}
@@ -99,11 +97,11 @@ def chip_is_complete(key: str) -> None:
 # ------------------------------------------------------------------------------------- sources
 
 
-def test_each_figure_says_where_it_comes_from() -> None:
+def test_each_figure_says_where_it_comes_from():
     row_by_row(ALL, figure_says_where_it_comes_from)
 
 
-def figure_says_where_it_comes_from(key: str, path: str) -> None:
+def figure_says_where_it_comes_from(key, path):
     figure = ALL[key, path]
     assert set(figure) <= {"value", "sparse", "source", "basis", "note"}
     number = figure["value"]
@@ -129,11 +127,11 @@ def figure_says_where_it_comes_from(key: str, path: str) -> None:
     assert figure.get("note", "x").strip() == figure.get("note", "x") != ""
 
 
-def test_each_source_can_be_opened_again() -> None:
+def test_each_source_can_be_opened_again():
     row_by_row(SOURCES, source_can_be_opened_again)
 
 
-def source_can_be_opened_again(name: str) -> None:
+def source_can_be_opened_again(name):
     source = SOURCES[name]
     assert set(source) == {"title", "url", "read", "kind"}
     assert source["title"]
@@ -165,21 +163,21 @@ RANGES = {
 }
 
 
-def test_each_figure_is_plausible() -> None:
+def test_each_figure_is_plausible():
     row_by_row(ALL, figure_is_plausible)
 
 
-def figure_is_plausible(key: str, path: str) -> None:
+def figure_is_plausible(key, path):
     bounds = [bounds for pattern, bounds in RANGES.items() if re.fullmatch(pattern, path)]
     assert len(bounds) == 1, bounds
     assert bounds[0][0] <= value(key, path) <= bounds[0][1]
 
 
-def test_figures_of_each_chip_fit_together() -> None:
+def test_figures_of_each_chip_fit_together():
     row_by_row(CHIPS, figures_of_a_chip_fit_together)
 
 
-def figures_of_a_chip_fit_together(key: str) -> None:
+def figures_of_a_chip_fit_together(key):
     chip = CHIPS[key]
     matrix = {name: figure["value"] for name, figure in chip["matrix"].items()}
     half = float(matrix["bf16" if "bf16" in matrix else "fp16"])
@@ -207,7 +205,7 @@ def figures_of_a_chip_fit_together(key: str) -> None:
         assert rate * link.get("count", 1) < value(key, "memory.hbm.bandwidth")
 
 
-def test_sparse_headlines_are_twice_the_dense_figure() -> None:
+def test_sparse_headlines_are_twice_the_dense_figure():
     """But for the vendor's rounding to whole TFLOP/s (989.4 and 1978.9: 989, 1979)."""
     sparse = {where: figure for where, figure in ALL.items() if "sparse" in figure}
     assert len(sparse) >= 25
@@ -265,7 +263,7 @@ RECOMPUTED = {
 }
 
 
-def test_derived_figures_follow_from_their_formulas() -> None:
+def test_derived_figures_follow_from_their_formulas():
     derived = {where for where, figure in ALL.items() if figure["basis"] == "derived"}
     assert derived == set(RECOMPUTED), "a derived figure's formula is in RECOMPUTED here"
     for where, expected in RECOMPUTED.items():
@@ -276,7 +274,7 @@ def test_derived_figures_follow_from_their_formulas() -> None:
 
 
 @pytest.mark.parametrize("key", [key for key, chip in CHIPS.items() if "reached" in chip])
-def test_what_was_reached_is_below_what_is_published(key: str) -> None:
+def test_what_was_reached_is_below_what_is_published(key):
     chip = CHIPS[key]
     reached = CHIPS[key]["reached"]
     assert set(reached) <= {"matrix", "vector", "streams", "sizes"}
@@ -292,12 +290,12 @@ def test_what_was_reached_is_below_what_is_published(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["h100", "h200"])
-def test_our_figures_are_those_of_our_records(key: str) -> None:
+def test_our_figures_are_those_of_our_records(key):
     """What a small kernel costs alone, the shortest call, the best rates of each type."""
     record = rh.measured.device_records()[key]
     chip = CHIPS[key]
 
-    def is_value(path: str, expected: float) -> None:
+    def is_value(path, expected):
         assert value(key, path) == pytest.approx(expected, rel=6e-4), path
         assert ALL[key, path]["source"] == f"our-{key}"
 
@@ -319,7 +317,7 @@ def test_our_figures_are_those_of_our_records(key: str) -> None:
         assert rate == pytest.approx(sample.rate, rel=6e-4)
 
 
-def test_others_measured_kernels_are_those_of_the_tables() -> None:
+def test_others_measured_kernels_are_those_of_the_tables():
     """Fixed costs, the best rate of each type, and the fastest read, for GPUs without a record."""
     rows = rh.measured.table("matmul")
     for (key, path), figure in ALL.items():
@@ -369,7 +367,7 @@ FIELDS = {
 }
 
 
-def test_tpu_rows_agree_with_jax_but_for_known_differences() -> None:
+def test_tpu_rows_agree_with_jax_but_for_known_differences():
     """JAX's figures are those of a TensorCore, and 0 where a chip has none."""
     jax = pytest.importorskip(MODULE, reason="NOT held against JAX: no table there")
     differing = set()

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from compiled_reports import needs
@@ -23,12 +21,12 @@ from roofline.cli import load_call, main
 REPORT = kept_report("ledger-matmul", "v6e")
 
 
-def saved(path: Path, report: xla.Report) -> str:
+def saved(path, report):
     path.write_text(report.to_json(), "utf-8")
     return str(path)
 
 
-def test_chips_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+def test_chips_side_by_side(capsys):
     assert main(["chip", "v6e", "h200"]) == 0
     lines = capsys.readouterr().out.splitlines()
     peaks = next(line for line in lines if line.startswith("matrix.bf16"))
@@ -41,7 +39,7 @@ def test_chips_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert peak["source"]["url"].startswith("https://")
 
 
-def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_reports_are_compared(tmp_path, capsys):
     before = saved(tmp_path / "before.json", REPORT)
     assert main(["compare", before, before]) == 0
     assert "nothing changed" in capsys.readouterr().out
@@ -52,13 +50,11 @@ def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 SERVED = ("llama-3-70b", "h200")
-SIZES: dict[str, Any] = {"chips": 8, "inputs": 1024, "outputs": 1024, "weights": "fp8"}
+SIZES = {"chips": 8, "inputs": 1024, "outputs": 1024, "weights": "fp8"}
 SERVE = ("serve", "llama-3-70b", "--chip", "h200", "--chips", "8", "--weights", "fp8")
 
 
-def test_a_target_takes_the_engine_that_needs_the_fewest_chips(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_target_takes_the_engine_that_needs_the_fewest_chips(capsys):
     wanted = ("--for", "20 requests/s, time per token 40 ms")
     said = {}
     for asked in ((), *(("--chips", count) for count in ("2", "4", "8"))):
@@ -70,7 +66,7 @@ def test_a_target_takes_the_engine_that_needs_the_fewest_chips(
     assert [alone, *table] == [min(fewest.values()), *sorted(fewest.values())]
 
 
-def test_a_target_gets_its_operating_point(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_gets_its_operating_point(capsys):
     wanted = ("--for", "9 requests/s, time per token 20 ms")
     assert main([*SERVE, *wanted]) == 0
     printed = capsys.readouterr().out
@@ -89,9 +85,7 @@ def test_a_target_gets_its_operating_point(capsys: pytest.CaptureFixture[str]) -
     assert (data["loads"][0]["engines"], data["loads"][0]["concurrency"]) == (engines, most)
 
 
-def test_a_service_is_answered_in_two_sentences_and_a_table(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_service_is_answered_in_two_sentences_and_a_table(capsys):
     assert main([*SERVE, "--concurrency", "48"]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
@@ -115,7 +109,7 @@ def test_a_service_is_answered_in_two_sentences_and_a_table(
     assert sum(data["rests"].values()) == pytest.approx(1)
 
 
-def test_a_service_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_service_that_does_not_fit_says_what_would(capsys):
     assert main(["serve", "llama-3-70b", "--chip", "h100"]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith("No. Llama 3 70B")
@@ -140,7 +134,7 @@ def test_a_service_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixtu
     assert "wait for it" in printed.replace("\n", " ")
 
 
-def test_a_bound_is_no_yes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bound_is_no_yes(capsys):
     words = ("serve", "llama-3-8b", "--chip", "mi300x", "--concurrency", "1")
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
@@ -163,7 +157,7 @@ def test_a_bound_is_no_yes(capsys: pytest.CaptureFixture[str]) -> None:
         assert "Low and high aren't known" in printed
 
 
-def test_what_is_not_predicted_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_predicted_is_said(capsys):
     assert main([*SERVE, "--readers", "1"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "not predicted" in printed
@@ -173,7 +167,7 @@ def test_what_is_not_predicted_is_said(capsys: pytest.CaptureFixture[str]) -> No
         assert "isn't predicted" in capsys.readouterr().err
 
 
-def test_parts_of_a_dense_model_are_copies(capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_of_a_dense_model_are_copies(capsys):
     tokens = []
     for chips, data in (("4", "1"), ("8", "2")):
         words = ("--chips", chips, "--data", data, "--concurrency", "1", "--json")
@@ -197,9 +191,7 @@ def test_parts_of_a_dense_model_are_copies(capsys: pytest.CaptureFixture[str]) -
         (("--concurrency", "0"), "concurrency"),
     ],
 )
-def test_a_service_that_can_not_be(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_service_that_can_not_be(words, said, capsys):
     assert main([*SERVE, *words]) == 2
     assert said in capsys.readouterr().err
 
@@ -216,7 +208,7 @@ def case():
 """
 
 
-def ran(*words: str, closed: str = "", **variables: str) -> subprocess.CompletedProcess[bytes]:
+def ran(*words, closed="", **variables):
     """Run the command in a process of its own, as a shell does; `closed` is a redirection."""
     line = shlex.join([sys.executable, "-m", "roofline", *words])
     return subprocess.run(
@@ -227,7 +219,7 @@ def ran(*words: str, closed: str = "", **variables: str) -> subprocess.Completed
     )
 
 
-def test_json_is_the_record_whatever_a_script_prints(tmp_path: Path) -> None:
+def test_json_is_the_record_whatever_a_script_prints(tmp_path):
     (tmp_path / "noisy.py").write_text(NOISY, "utf-8")
     done = ran("analyze", f"{tmp_path}/noisy.py:case", "--json")
     assert done.returncode == 0
@@ -236,7 +228,7 @@ def test_json_is_the_record_whatever_a_script_prints(tmp_path: Path) -> None:
         assert said in done.stderr
 
 
-def test_a_reader_that_has_enough_may_close_the_pipe(tmp_path: Path) -> None:
+def test_a_reader_that_has_enough_may_close_the_pipe(tmp_path):
     (tmp_path / "noisy.py").write_text(NOISY, "utf-8")
     for words in (
         ("chip", "v6e"),
@@ -247,7 +239,7 @@ def test_a_reader_that_has_enough_may_close_the_pipe(tmp_path: Path) -> None:
         assert (done.returncode, b"Error" in done.stderr) == (0, False), done.stderr
 
 
-def test_a_closed_output_and_an_ascii_terminal() -> None:
+def test_a_closed_output_and_an_ascii_terminal():
     done = ran("chip", "v6e", closed=">&-")
     assert (done.returncode, done.stderr) == (
         1,
@@ -260,9 +252,7 @@ def test_a_closed_output_and_an_ascii_terminal() -> None:
     assert b" us" in printed[0]
 
 
-def test_a_long_compilation_says_so_and_may_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_long_compilation_says_so_and_may_end(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "PATIENCE", 0.05)
     with terminal.slow("compiling f"):
         time.sleep(0.2)
@@ -273,7 +263,7 @@ def test_a_long_compilation_says_so_and_may_end(
     assert (done.returncode, done.stderr) == (1, b"compiling f: ended after 0.1 s, the limit\n")
 
 
-def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_is_analyzed(tmp_path, capsys):
     jax = pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled")
     script = tmp_path / "model.py"
     script.write_text(
@@ -327,13 +317,7 @@ def spread():
         ("spread", "v6e", {"topology": "4x4"}),
     ],
 )
-def test_the_commands_say_what_the_functions_say(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    chip: str,
-    options: dict[str, Any],
-) -> None:
+def test_the_commands_say_what_the_functions_say(tmp_path, capsys, name, chip, options):
     needs("v6e")
     script = tmp_path / "s.py"
     script.write_text(SCRIPT, "utf-8")
@@ -358,9 +342,7 @@ def test_the_commands_say_what_the_functions_say(
         assert "no slice 'v6e-7' is known. Nearest: v6e-4, v6e-8" in capsys.readouterr().err
 
 
-def test_doctor_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_says_what_to_install(monkeypatch, capsys):
     assert main(["doctor", "--json"]) in (0, 1)
     abilities = {ability["name"]: ability for ability in json.loads(capsys.readouterr().out)}
     assert abilities["count by hand"]["can"] is True

@@ -2,8 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +9,19 @@ import pytest
 
 import roofline
 import roofline_helpers as rh
-from roofline.diagnosis import Explanation
 from roofline.measure import CannotRun
 from roofline_helpers.common.checks import BadType, BadValue
 
 ROOF = rh.Roofline(peak=2e11, levels=2e10, vector=2e10, name="a round figure")
-QUICK: dict[str, Any] = {"seconds": 0.1, "ceilings": ROOF, "progress": False}
+QUICK = {"seconds": 0.1, "ceilings": ROOF, "progress": False}
 
 
-def layer(x: Any, up: Any, down: Any) -> Any:
+def layer(x, up, down):
     with jax.named_scope("mlp"):
         return x + jax.nn.gelu(x @ up) @ down
 
 
-def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
+def test_flops_bytes_and_lines_are_the_compiled_programs():
     x = jnp.ones((256, 256))
     up = jnp.ones((256, 1024))
     down = jnp.ones((1024, 256))
@@ -39,7 +36,7 @@ def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
     assert why.hand == pytest.approx(2 * 2 * 256 * 256 * 1024 / 2e11, rel=1e-9)
 
 
-def test_one_page_without_network(decode_step: Explanation, tmp_path: Path) -> None:
+def test_one_page_without_network(decode_step, tmp_path):
     page = decode_step.save(tmp_path / "why.html").read_text("utf-8")
     assert page.count('<svg class="roofline"') == 1
     assert not re.search(r'src=|href="(?!#)|@import|url\((?!#)|https?://(?!www\.w3\.org)', page)
@@ -49,13 +46,13 @@ def test_one_page_without_network(decode_step: Explanation, tmp_path: Path) -> N
         decode_step.save(tmp_path / "why.txt")
 
 
-def test_names_are_escaped(decode_step: Explanation) -> None:
+def test_names_are_escaped(decode_step):
     hostile = replace(decode_step, name="<script>alert(1)</script>", notes=("<b>",))
     assert "<script>alert" not in hostile._repr_html_()
     assert "<b>" not in hostile._repr_html_()
 
 
-def test_a_record_is_the_same_again(decode_step: Explanation, tmp_path: Path) -> None:
+def test_a_record_is_the_same_again(decode_step, tmp_path):
     file = decode_step.save(tmp_path / "why.json")
     assert roofline.diagnosis.load_explanation(file) == decode_step
 
@@ -63,10 +60,10 @@ def test_a_record_is_the_same_again(decode_step: Explanation, tmp_path: Path) ->
 # --- bad calls ------------------------------------------------------------------------------------
 
 
-def test_ordered_effects_run_also_with_donated_arguments() -> None:
+def test_ordered_effects_run_also_with_donated_arguments():
     seen = []
 
-    def printed(x: Any) -> Any:
+    def printed(x):
         jax.debug.callback(seen.append, x.sum(), ordered=True)
         return x * 2
 
@@ -80,9 +77,9 @@ def test_ordered_effects_run_also_with_donated_arguments() -> None:
     assert roofline.analyze(executable).host_bytes == roofline.analyze(printed, x).host_bytes > 0
 
 
-def test_what_fails_where_it_runs() -> None:
-    def fails(x: Any) -> Any:
-        def broken(y: Any) -> Any:
+def test_what_fails_where_it_runs():
+    def fails(x):
+        def broken(y):
             raise RuntimeError("no such file: data.bin")
 
         return jax.pure_callback(broken, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
@@ -104,7 +101,7 @@ def test_what_fails_where_it_runs() -> None:
         roofline.explain(jnp.sin, jax.ShapeDtypeStruct((3,), "float32"), **QUICK)
 
 
-def _raises(x: Any) -> Any:
+def _raises(x):
     raise ValueError("deliberately")
 
 
@@ -119,8 +116,6 @@ def _raises(x: Any) -> Any:
         ({"chip": "v6e"}, BadType, "ceilings=.*leave chip= out"),
     ],
 )
-def test_options_outside_what_is_allowed(
-    options: dict[str, Any], error: type[Exception], reason: str
-) -> None:
+def test_options_outside_what_is_allowed(options, error, reason):
     with pytest.raises(error, match=reason):
         roofline.explain(jnp.sin, jnp.ones(3), **{**QUICK, **options})

@@ -1,8 +1,5 @@
 """Explanations say which argument makes JAX compile a function again."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -12,7 +9,7 @@ from roofline.diagnosis.anew import compiled_anew, reasons_of
 X = jnp.ones((64, 64))
 scaled = jax.jit(lambda x, scale: x * scale)
 power = jax.jit(lambda x, k: x * k, static_argnums=1)
-CALLS: dict[str, Callable[[int], Any]] = {
+CALLS = {
     "x is f32[65], and was f32[64]": lambda n: scaled(jnp.ones(64 + n), 2.0),
     "x is bf16[16], and was f32[16]": lambda n: scaled(
         jnp.ones(16, "bfloat16" if n else "float32"), 2.0
@@ -29,7 +26,7 @@ CALLS: dict[str, Callable[[int], Any]] = {
 
 
 @pytest.mark.parametrize("reason", CALLS)
-def test_the_argument_that_changed(reason: str) -> None:
+def test_the_argument_that_changed(reason):
     jax.clear_caches()
     with compiled_anew() as said:
         CALLS[reason](0)

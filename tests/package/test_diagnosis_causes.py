@@ -5,10 +5,8 @@ seconds that a test gives them.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +17,7 @@ import roofline_helpers as rh
 from measurements.kernels import cases
 from roofline.diagnosis import ladder
 from roofline.diagnosis.ceilings import Ceilings, Roofs
-from roofline.diagnosis.findings import CAUSES, Case, Finding, findings
+from roofline.diagnosis.findings import CAUSES, findings
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import HOST, TimedRow, waterfall
@@ -27,11 +25,11 @@ from roofline.diagnosis.rows import HOST, TimedRow, waterfall
 CPU = Ceilings(measured=Roofs(reached={"fp32": 1e11, "hbm": 1e10, "vector": 2e10}))
 
 
-def spec(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+def spec(*shape, dtype=jnp.float32):
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def compiled(fn: Callable[..., Any], *args: Any, **jit: Any) -> Case:
+def compiled(fn, *args, **jit):
     """Return a function as this machine's compiler makes it: rows take what their roofs say."""
     lowered = jax.jit(fn, **jit).lower(*args)
     text = str(lowered.compile().as_text())
@@ -39,7 +37,7 @@ def compiled(fn: Callable[..., Any], *args: Any, **jit: Any) -> Case:
     return modelled_case(Program(text, "cpu", written=written), CPU)
 
 
-def timed(case: Case, times: float = 1.0, idle: float = 0.0) -> Case:
+def timed(case, times=1.0, idle=0.0):
     """Return a case whose kernels took so many times their roofs, and the host so long."""
     rows = tuple(replace(row, seconds=times * row.seconds) for row in case.rows)
     rows += (TimedRow("before the first kernel", HOST, idle),) if idle else ()
@@ -47,14 +45,14 @@ def timed(case: Case, times: float = 1.0, idle: float = 0.0) -> Case:
     return replace(case, rows=rows, wall=wall, measured=True)
 
 
-def named(case: Case) -> dict[str, Finding]:
+def named(case):
     return {finding.cause: finding for finding in findings(case) if finding.named}
 
 
 # --- there is always a last finding ---------------------------------------------------------------
 
 
-def test_a_kernel_far_below_its_roof_leads_though_nothing_explains_it() -> None:
+def test_a_kernel_far_below_its_roof_leads_though_nothing_explains_it():
     case = timed(compiled(lambda x: jnp.cumsum(jnp.sort(x)), spec(2**16)), times=15.8)
     first = findings(case)[0]
     assert first.cause == "below-roof"
@@ -64,7 +62,7 @@ def test_a_kernel_far_below_its_roof_leads_though_nothing_explains_it() -> None:
 
 
 @pytest.mark.parametrize(("times", "cause"), [(1.0, "usual"), (8.0, "below-roof")])
-def test_a_sort_that_takes_what_sorts_take_is_normal(times: float, cause: str) -> None:
+def test_a_sort_that_takes_what_sorts_take_is_normal(times, cause):
     """On an H100, as it was timed there: a tenth of its roof, which no sort reaches."""
     large = (one for one in cases("h100") if one["family"] == "sort" and one["result_bytes"] > 1e7)
     one = next(large)
@@ -89,13 +87,13 @@ def test_a_sort_that_takes_what_sorts_take_is_normal(times: float, cause: str) -
         (lambda x: jnp.sort(x), [spec(2**16)], "vector-bound"),
     ],
 )
-def test_a_kernel_at_its_roof_says_which(fn: Any, args: Any, cause: str) -> None:
+def test_a_kernel_at_its_roof_says_which(fn, args, cause):
     last = findings(timed(compiled(fn, *args)))[-1]
     assert last.cause == cause
     assert "reaches 100% of its roof" in last.evidence
 
 
-def test_a_kernel_that_beats_the_memory_has_the_cache_in_its_line() -> None:
+def test_a_kernel_that_beats_the_memory_has_the_cache_in_its_line():
     """On a CPU, whose least time nobody publishes, and on a chip of which it is published."""
     case = timed(compiled(lambda x: x + 1, spec(2**22)), times=1 / 4.27)
     for published, share in ((None, "of its roof"), (3.8, "of the published one")):
@@ -104,7 +102,7 @@ def test_a_kernel_that_beats_the_memory_has_the_cache_in_its_line() -> None:
         assert f"{share}: a cache holds what it reads" in last.evidence
 
 
-def test_exponentials_are_the_reason_only_where_their_work_fills_the_time() -> None:
+def test_exponentials_are_the_reason_only_where_their_work_fills_the_time():
     case = compiled(lambda x: jnp.sin(jnp.exp(jnp.tanh(x))), spec(2**20))
     many = sum(row.kernel.flops.transcendentals for row in case.rows)
     filled = 20 * many / CPU.roofs.reached["vector"] / case.wall  # times the roof
@@ -118,7 +116,7 @@ def test_exponentials_are_the_reason_only_where_their_work_fills_the_time() -> N
 # --- more than was asked for ----------------------------------------------------------------------
 
 
-def test_a_ragged_matmul_made_dense_is_named() -> None:
+def test_a_ragged_matmul_made_dense_is_named():
     sizes = spec(8, dtype=jnp.int32)
     args = spec(512, 256), spec(8, 256, 512), sizes
     case = compiled(lax.ragged_dot, *args)
@@ -140,7 +138,7 @@ ENTRY %main (x: f64[1024,1024], w: f64[1024,1024]) -> f64[1024,1024] {
 
 
 @pytest.mark.parametrize(("platform", "chip"), [("cpu", None), ("gpu", "h200"), ("tpu", "v6e")])
-def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | None) -> None:
+def test_float64_is_named_and_has_a_roof_of_its_own(platform, chip):
     ceilings = CPU if chip is None else Ceilings(rh.chip(chip))
     wide = modelled_case(Program(WIDE, platform), ceilings)
     narrow = modelled_case(Program(WIDE.replace("f64", "f32"), platform), ceilings)
@@ -151,8 +149,8 @@ def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | N
         assert wide.rows[0].reachable == pytest.approx(2 * 2 * 1024**3 / 1e11)
 
 
-def test_a_cache_that_is_kept_is_copied_first() -> None:
-    def append(cache: Any, new: Any, i: Any) -> Any:
+def test_a_cache_that_is_kept_is_copied_first():
+    def append(cache, new, i):
         cache = lax.dynamic_update_slice(cache, new, (0, i, 0))
         return jnp.sum(cache[:, :64], axis=(1, 2)), cache
 
@@ -164,12 +162,12 @@ def test_a_cache_that_is_kept_is_copied_first() -> None:
 # --- seconds that somebody checked ----------------------------------------------------------------
 
 
-def gained() -> dict[str, list[float]]:
+def gained():
     """Return what each cause's removal gained, over its seconds: in the ladders, on an H200.
 
     A pair counts if nothing else on the list went with the cause.
     """
-    shares: dict[str, list[float]] = {}
+    shares = {}
     steps = [
         step
         for rungs in ladder.committed().values()
@@ -189,14 +187,14 @@ def gained() -> dict[str, list[float]]:
     return shares
 
 
-def test_what_steps_of_a_ladder_gained_is_within_what_is_told() -> None:
+def test_what_steps_of_a_ladder_gained_is_within_what_is_told():
     shares = gained()
     for cause in ("layout-copy", "scan-copy", "attention", "not-donated"):
         within = CAUSES[cause].within
         assert all(1 / within <= share <= within for share in shares[cause])
 
 
-def test_what_rounding_leaves_is_no_time() -> None:
+def test_what_rounding_leaves_is_no_time():
     rows = tuple(TimedRow(f"k{n}", seconds=0.1, reachable=0.1, least=0.1) for n in range(3))
     assert waterfall(rows, wall=0.1 + 0.1 + 0.1)[-1].seconds == 0.0
     assert waterfall(rows, wall=0.4)[-1].seconds == pytest.approx(0.1)

@@ -3,14 +3,13 @@
 import math
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_diagnosis_findings import H200
 
-from roofline.diagnosis.devices import DeviceRows, rows_of_devices, with_waits
+from roofline.diagnosis.devices import rows_of_devices, with_waits
 from roofline.diagnosis.explain import Task
 from roofline.diagnosis.explanation import Explanation
 from roofline.diagnosis.findings import findings
@@ -37,13 +36,13 @@ ALL = "replica_groups={{0,1,2,3}}"
 PAIRS = "replica_groups={{0,1},{2,3}}"
 
 
-def run_of(turns: list[int], calls: int = 4, slower: float = 1.0, moving: float = 168e-6) -> Trace:
+def run_of(turns, calls=4, slower=1.0, moving=168e-6):
     """Return calls in which each device multiplies so often, 219 µs each, before an all-reduce.
 
     Those are the times of `F11` on four H200s. The last device's kernels take `slower` times as
     long; the groups of devices that share an all-reduce are pairs if they end apart.
     """
-    planes: dict[str, list[Event]] = {f"/device:GPU:{n}": [] for n in range(len(turns))}
+    planes = {f"/device:GPU:{n}": [] for n in range(len(turns))}
     runs, now = [], 1.0
     for _ in range(calls):
         ready = []
@@ -65,15 +64,15 @@ def run_of(turns: list[int], calls: int = 4, slower: float = 1.0, moving: float 
     return Trace("gpu", planes, runs, [], Path("made.xplane.pb"))
 
 
-def program(groups: str = ALL) -> dict[str, Program]:
+def program(groups=ALL):
     return {"jit_f": Program(STRAGGLER.replace("GROUPS", groups), "gpu")}
 
 
-def joined_rows(trace: Trace, groups: str = ALL) -> DeviceRows:
+def joined_rows(trace, groups=ALL):
     return rows_of_devices(trace, program(groups), H200, 1)
 
 
-def explanation(trace: Trace) -> Explanation:
+def explanation(trace):
     task = Task(None, Arguments((), {}), ())
     seconds = tuple(run.seconds for run in trace.runs)
     run = Explanation("f", (), "gpu", "NVIDIA H200", "trace", seconds, traced=seconds)
@@ -81,7 +80,7 @@ def explanation(trace: Trace) -> Explanation:
 
 
 @pytest.mark.parametrize("slow", range(4))
-def test_a_straggler_is_no_slow_network(slow: int) -> None:
+def test_a_straggler_is_no_slow_network(slow):
     why = explanation(run_of([8 if n == slow else 1 for n in range(4)]))
     first = why.findings[0]
     assert first.cause == "skew"
@@ -105,14 +104,14 @@ def test_a_straggler_is_no_slow_network(slow: int) -> None:
     assert "measured all-reduces of 33.6 MB over 4 GPUs take 172 µs by NCCL" in text
 
 
-def test_equal_devices_have_no_skew() -> None:
+def test_equal_devices_have_no_skew():
     why = explanation(run_of([3] * 4))
     assert "skew" not in {finding.cause for finding in why.findings}
     assert why.table(by="device")["waiting ms"].to_numpy() == pytest.approx(0.0, abs=1e-3)
     assert why.rows[0].program == "jit_f"
 
 
-def test_uneven_work_is_named_though_no_exchange_shows_who_waits() -> None:
+def test_uneven_work_is_named_though_no_exchange_shows_who_waits():
     trace = run_of([8, 1, 1, 1])
     alone = {
         plane: [event for event in events if event.op != "psum.3"]
@@ -128,7 +127,7 @@ def test_uneven_work_is_named_though_no_exchange_shows_who_waits() -> None:
     assert "skew" not in causes
 
 
-def test_only_devices_of_one_group_wait_for_one_another() -> None:
+def test_only_devices_of_one_group_wait_for_one_another():
     trace = run_of([4, 1, 1, 1])
     within = joined_rows(trace, PAIRS)
     waits = {time.number: time.waiting for time in within.times}
@@ -137,7 +136,7 @@ def test_only_devices_of_one_group_wait_for_one_another() -> None:
     assert {time.number: time.waiting > 0 for time in joined_rows(trace).times}[3]
 
 
-def test_what_is_parted_adds_up_and_a_permute_stays_whole() -> None:
+def test_what_is_parted_adds_up_and_a_permute_stays_whole():
     trace = run_of([8, 1, 2, 1])
     apart = with_waits(trace, program())
     for plane, events in trace.devices.items():
@@ -188,7 +187,7 @@ HALF = "  %half = f32[8192,8192]{1,0} negate(%p)\n"
     ],
     ids=["after arithmetic", "alone", "returned too"],
 )
-def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text: str, named: bool) -> None:
+def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text, named):
     case = modelled_case(Program(text, "gpu"), H200)
     found = {finding.cause: finding for finding in findings(case)}
     assert ("all-reduce-sliced" in found) == named
@@ -201,9 +200,7 @@ def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text: str, n
 # --- what four H200s recorded, see data/traces/README.md ------------------------------------------
 
 
-def test_a_recorded_straggler_is_named_with_its_reason(
-    recorded: Callable[..., Explanation],
-) -> None:
+def test_a_recorded_straggler_is_named_with_its_reason(recorded):
     why = recorded("h200x4-straggler", 4)
     first = why.findings[0]
     assert first.cause == "skew"
@@ -221,9 +218,7 @@ def test_a_recorded_straggler_is_named_with_its_reason(
     assert "33.6 MB over 4 GPUs take 172 µs by NCCL" in why.describe()
 
 
-def test_a_recorded_sum_that_is_sliced_is_a_missing_reduce_scatter(
-    recorded: Callable[..., Explanation],
-) -> None:
+def test_a_recorded_sum_that_is_sliced_is_a_missing_reduce_scatter(recorded):
     why = recorded("h200x4-sliced", 4)
     found = {finding.cause: finding for finding in why.findings}
     assert "of bf16[8192,8192] on 4 devices" in found["all-reduce-sliced"].evidence

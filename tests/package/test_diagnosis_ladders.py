@@ -4,7 +4,6 @@ import statistics
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,23 +13,23 @@ from roofline_helpers.models import LLAMA_3_8B
 
 
 @cache
-def steps() -> dict[str, ladder.Step]:
+def steps():
     return {step.rung: step for step in ladder.committed()["train-step"].steps}
 
 
-def clock(rung: str) -> float:
+def clock(rung):
     """Return the seconds of a step."""
     step = steps()[rung]
     return float(step.setting["seconds"]) if step.why is None else step.why.wall
 
 
-def predicted(mesh: dict[str, int], **how: Any) -> training.TrainingStep:
+def predicted(mesh, **how):
     chips = network.topology("h200", 4, ceilings="reached")
     model = replace(LLAMA_3_8B, layers=8, name="eight layers of Llama-3-8B")
     return training.step(model, chips, mesh, batch=16, seq=2048, **how)
 
 
-def mean(rung: str, part: str) -> float:
+def mean(rung, part):
     """Return a part of a step's time, of all devices' mean."""
     why = steps()[rung].why
     return statistics.mean(getattr(device, part) for device in why.devices) if why else 0.0
@@ -46,16 +45,14 @@ def mean(rung: str, part: str) -> float:
         ("fp8", {"fsdp": 4}, {"recompute": "none", "dtype": "fp8"}, 0.59),
     ],
 )
-def test_a_step_takes_longer_than_predicted_and_never_less_than_its_bound(
-    rung: str, mesh: dict[str, int], how: dict[str, Any], share: float
-) -> None:
+def test_a_step_takes_longer_than_predicted_and_never_less_than_its_bound(rung, mesh, how, share):
     """The model's fp8 knows neither the head in bf16 nor the kernels that quantise."""
     step = predicted(mesh, **how)
     assert step.least_seconds < clock(rung)
     assert step.seconds / clock(rung) == pytest.approx(share, abs=0.02)
 
 
-def test_the_readme_s_table_is_the_record_s() -> None:
+def test_the_readme_s_table_is_the_record_s():
     readme = Path(__file__).parents[2] / "examples/train_step/README.md"
     first = next(part for part in readme.read_text("utf-8").split("\n\n") if part.startswith("|"))
     table = [line.split("|")[1:-1] for line in first.splitlines()]
@@ -69,7 +66,7 @@ def test_the_readme_s_table_is_the_record_s() -> None:
 # --- joules ---------------------------------------------------------------------------------------
 
 
-def test_a_busy_gpu_takes_more_than_an_idle_one() -> None:
+def test_a_busy_gpu_takes_more_than_an_idle_one():
     """No committed reading of joules is that of a neighbour that did nothing."""
     readings = [
         step.why.energy

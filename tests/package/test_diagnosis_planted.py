@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from compiled_programs import spec
 from jax import lax
 
 import roofline
-from roofline.diagnosis import Explanation
 from roofline.diagnosis.modelled import case_of
 from roofline.xla import can_compile
 
@@ -20,36 +18,36 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments."""
 
 
-def normal(*shape: int) -> jax.Array:
+def normal(*shape):
     """Return normal numbers, which come again after 65,536: to draw millions takes longer."""
     return jnp.resize(np.random.default_rng(0).standard_normal(2**16, np.float32), shape)
 
 
-def one_by_one(x: Any, layers: Any) -> Any:
+def one_by_one(x, layers):
     for w in layers:
         x = jnp.tanh(x @ w)
     return x
 
 
-def stacked(x: Any, layers: Any) -> Any:
+def stacked(x, layers):
     return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)[0]
 
 
-def chain(x: Any, between: Callable[[Any], Any]) -> Any:
+def chain(x, between):
     y = between(between(jnp.tanh(x)) * 3 + x)
     return jnp.where(y > 0, y, 0.1 * y)
 
 
-def unfused(between: Callable[[Any], Any]) -> Call:
+def unfused(between):
     return functools.partial(chain, between=between), (spec(2**28),)
 
 
-def many_turns(x: Any) -> Any:
+def many_turns(x):
     return lax.fori_loop(0, 3000, lambda i, x: jnp.sin(x) @ jnp.eye(4), x)
 
 
 WIDE = functools.partial(spec, dtype=jnp.float32)
-COMPILED: dict[str, tuple[str, Call, Call]] = {  # for a chip: at fault, and sound
+COMPILED = {  # for a chip: at fault, and sound
     "relaid-weights": (
         "v7x",
         (stacked, (spec(16, 2048), spec(4, 2048, 2048))),
@@ -70,7 +68,7 @@ COMPILED: dict[str, tuple[str, Call, Call]] = {  # for a chip: at fault, and sou
 
 
 @pytest.mark.parametrize("cause", COMPILED)
-def test_what_a_chip_s_compiler_shows(cause: str) -> None:
+def test_what_a_chip_s_compiler_shows(cause):
     chip, faulty, sound = COMPILED[cause]
     if missing := can_compile(chip):
         pytest.skip(missing)
@@ -84,15 +82,15 @@ def test_what_a_chip_s_compiler_shows(cause: str) -> None:
     assert 0 < seconds[-1] <= seconds[0] <= case_of(told).wall * (1 + 1e-9)
 
 
-def measured(fn: Callable[..., Any], *args: Any) -> Explanation:
-    why: Any = roofline.explain(fn, *args, seconds=0.1, progress=False)
+def measured(fn, *args):
+    why = roofline.explain(fn, *args, seconds=0.1, progress=False)
     if why.withheld:
         pytest.skip(f"NOT TESTED: {why.withheld}")
     return why
 
 
 @pytest.mark.weekly
-def test_what_a_clock_shows() -> None:
+def test_what_a_clock_shows():
     rows = np.random.default_rng(0).integers(0, 2**24, 2**21).astype(np.int32)
     large = measured(lambda x: x @ x @ x, normal(1024, 1024))
     for cause, fn, args in (

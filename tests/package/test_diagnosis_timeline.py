@@ -5,38 +5,38 @@ import random
 
 import pytest
 
-from roofline.diagnosis.rows import GAP, HOST, KERNEL, LOOP, Shares, TimedRow, shares, waterfall
+from roofline.diagnosis.rows import GAP, HOST, KERNEL, LOOP, TimedRow, shares, waterfall
 from roofline.diagnosis.trace import Event
 
 
-def event(op: str, start: float, end: float, line: str = "1") -> Event:
+def event(op, start, end, line="1"):
     return Event(op, "jit_f", start, end, line)
 
 
-def shares_of(events: list[Event], start: float = 0.0, end: float = 10.0) -> Shares:
+def shares_of(events, start=0.0, end=10.0):
     ordered = sorted(events, key=lambda e: (e.start, -e.end))
     return shares(ordered, start, end, lambda e: e.op, lambda e: e.op.startswith("while"))
 
 
-def test_a_loop_has_what_its_kernels_leave() -> None:
+def test_a_loop_has_what_its_kernels_leave():
     parts = shares_of([event("while", 1, 9), event("a", 2, 4), event("b", 4, 7)])
     assert parts.busy == pytest.approx({"while": 3, "a": 2, "b": 3})
     assert (parts.before, sum(parts.gaps), parts.after) == pytest.approx((1, 0, 1))
 
 
-def test_overlapping_streams_share_an_instant() -> None:
+def test_overlapping_streams_share_an_instant():
     parts = shares_of([event("a", 0, 6), event("copy", 2, 4, "2"), event("b", 6, 10)])
     assert parts.busy == pytest.approx({"a": 5, "copy": 1, "b": 4})
 
 
-def test_gaps_are_told_apart() -> None:
+def test_gaps_are_told_apart():
     parts = shares_of([event("a", 1, 3), event("b", 4, 5), event("a", 7, 8)])
     assert (parts.before, parts.after) == pytest.approx((1, 2))
     assert parts.gaps == pytest.approx([1, 2])
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_shares_always_add_up(seed: int) -> None:
+def test_shares_always_add_up(seed):
     chance = random.Random(seed)
     events = []
     for line in "123":
@@ -55,8 +55,8 @@ def test_shares_always_add_up(seed: int) -> None:
 # --- the waterfall --------------------------------------------------------------------------------
 
 
-def some_rows(chance: random.Random) -> list[TimedRow]:
-    def kernel(n: int) -> TimedRow:
+def some_rows(chance):
+    def kernel(n):
         least = chance.random()
         reachable = least * (0.9 + chance.random())
         seconds = chance.random() * 3
@@ -70,7 +70,7 @@ def some_rows(chance: random.Random) -> list[TimedRow]:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("hand", [None, 0.7])
-def test_bars_add_up_exactly(seed: int, hand: float | None) -> None:
+def test_bars_add_up_exactly(seed, hand):
     rows = some_rows(random.Random(seed))
     wall = sum(row.seconds for row in rows) * 1.02
     bars = waterfall(rows, wall, hand)
@@ -80,7 +80,7 @@ def test_bars_add_up_exactly(seed: int, hand: float | None) -> None:
     assert bars[-1].seconds == pytest.approx(unexplained, rel=1e-9)
 
 
-def test_each_step_is_what_it_says() -> None:
+def test_each_step_is_what_it_says():
     rows = [
         TimedRow("slow", KERNEL, 5.0, least=1.0, reachable=2.0),
         TimedRow("fast", KERNEL, 1.0, least=1.0, reachable=1.25),

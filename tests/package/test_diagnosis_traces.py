@@ -1,10 +1,8 @@
 """Traces from elsewhere: real ones of an H200, plain ones of this CPU, made up and broken ones."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +12,7 @@ from jax.profiler import ProfileData
 import roofline
 import roofline_helpers as rh
 from roofline import cli
-from roofline.diagnosis import CannotProfile, Explanation, explain
+from roofline.diagnosis import CannotProfile, explain
 from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.explain import dtypes
 from roofline.diagnosis.program import Program
@@ -24,11 +22,11 @@ from roofline.diagnosis.trace_steps import named, prepared
 
 
 @pytest.fixture(scope="module")
-def scan(recorded: Callable[..., Explanation]) -> Explanation:
+def scan(recorded):
     return recorded("h200-scan", 3)
 
 
-def test_kernels_of_a_gpu_have_their_line_and_their_roof(scan: Explanation) -> None:
+def test_kernels_of_a_gpu_have_their_line_and_their_roof(scan):
     assert scan.device == "NVIDIA H200"
     first, second = scan.kernels[:2]
     for product in (first, second):
@@ -42,7 +40,7 @@ def test_kernels_of_a_gpu_have_their_line_and_their_roof(scan: Explanation) -> N
     assert "measured matmuls like 4,096 × 14,336 × 4,096 in bf16" in scan.describe()
 
 
-def test_what_runs_inside_an_asynchronous_fusion_is_found(scan: Explanation) -> None:
+def test_what_runs_inside_an_asynchronous_fusion_is_found(scan):
     slices = [row for row in scan.rows if row.name.startswith("fusion-start")]
     assert len(slices) == 2
     for row in slices:  # a layer's weights read and written, in each of three turns
@@ -54,7 +52,7 @@ def test_what_runs_inside_an_asynchronous_fusion_is_found(scan: Explanation) -> 
     assert 0 < beside < sum(gap.seconds for gap in gaps)
 
 
-def test_only_programs_that_ran_say_which_peaks_count(traces: Path) -> None:
+def test_only_programs_that_ran_say_which_peaks_count(traces):
     trace = read_trace(traces / "h200-scan.xplane.pb")
     ran = {name: p for name, p in programs_in(trace).items() if "stacked" in name}
     text = ran["jit_stacked"].source.replace("bf16", "f32")
@@ -63,7 +61,7 @@ def test_only_programs_that_ran_say_which_peaks_count(traces: Path) -> None:
     assert dtypes({**ran, "jit_stacked": Program(text, "gpu")}, trace) == ["bf16", "fp32"]
 
 
-def test_a_loop_of_calls_shows_transfers_and_the_host(traces: Path) -> None:
+def test_a_loop_of_calls_shows_transfers_and_the_host(traces):
     why = roofline.explain(traces / "h200-loop.xplane.pb")
     transfers = {row.name: row.launches for row in why.rows if row.kind == "transfer"}
     assert transfers == {"MemcpyH2D": 1, "MemcpyD2H": pytest.approx(1)}
@@ -77,7 +75,7 @@ def test_a_loop_of_calls_shows_transfers_and_the_host(traces: Path) -> None:
     ("content", "reason"),
     [(None, "no such file or folder"), (b"", "no event of a device"), (b"\xff" * 100, "no trace")],
 )
-def test_what_is_no_trace_says_so(tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_what_is_no_trace_says_so(tmp_path, content, reason):
     file = tmp_path / "x.xplane.pb"
     if content is not None:
         file.write_bytes(content)
@@ -88,7 +86,7 @@ def test_what_is_no_trace_says_so(tmp_path: Path, content: bytes | None, reason:
 # --- what others record: loops that only queue their steps, many devices, graphs, no program ------
 
 
-def test_kernels_in_cuda_graphs_get_their_instructions_back(traces: Path) -> None:
+def test_kernels_in_cuda_graphs_get_their_instructions_back(traces):
     trace = read_trace(traces / "h200-scan.xplane.pb")
     programs = programs_in(trace)
     hidden = [
@@ -107,7 +105,7 @@ def test_kernels_in_cuda_graphs_get_their_instructions_back(traces: Path) -> Non
     assert "xla_gpu_enable_command_buffer" in notes[0]
 
 
-def loop_of_steps(devices: int = 2, steps: int = 6) -> Trace:
+def loop_of_steps(devices=2, steps=6):
     """Return steps of 10 s that a host has queued within the first second.
 
     A matmul takes 4 s, and so does an exchange that begins in its middle; 1 s after the exchange
@@ -130,7 +128,7 @@ def loop_of_steps(devices: int = 2, steps: int = 6) -> Trace:
     return Trace("gpu", planes, marked, [], Path("loop.xplane.pb"))
 
 
-def test_steps_of_a_loop_that_only_queues_them_are_those_of_the_device() -> None:
+def test_steps_of_a_loop_that_only_queues_them_are_those_of_the_device():
     trace, (which, idle, exchanges) = prepared(loop_of_steps(), {})
     assert [run.end - run.start for run in trace.runs] == pytest.approx([10] * len(trace.runs))
     assert len(trace.runs) % 2 == 1
@@ -162,7 +160,7 @@ TPU = """planes { name: "%s"
 """As JAX 0.10 writes it on a v6e: another line than that of the instructions has their program."""
 
 
-def test_instructions_of_a_tpu_belong_to_the_program_that_runs(tmp_path: Path) -> None:
+def test_instructions_of_a_tpu_belong_to_the_program_that_runs(tmp_path):
     names = ("/device:TPU:0", "/device:TPU:1", "/device:TPU:0 SparseCore 0")
     text = "".join(TPU % name for name in names)
     file = tmp_path / "host.xplane.pb"
@@ -180,7 +178,7 @@ def test_instructions_of_a_tpu_belong_to_the_program_that_runs(tmp_path: Path) -
     assert seconds["copy-start.1"] == pytest.approx(2e-6)  # 3 of its 5 µs are hidden
 
 
-def matmuls(x: Any) -> Any:
+def matmuls(x):
     for _ in range(8):
         x = jnp.tanh(x @ x)
     return x
@@ -189,9 +187,7 @@ def matmuls(x: Any) -> Any:
 ROOF = rh.Roofline(1e11, 1e10)
 
 
-def test_a_plain_trace_has_the_rows_of_a_live_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plain_trace_has_the_rows_of_a_live_run(tmp_path, capsys):
     x = jnp.full((64, 64), 1e-3)
     run = jax.jit(matmuls)
     run(x).block_until_ready()

@@ -1,7 +1,5 @@
 """What the records of evidence say: cycles of the TPU compiler, measured decode steps."""
 
-from typing import Any
-
 import pytest
 
 from measurements import cycles
@@ -12,7 +10,7 @@ from roofline_helpers import models
 
 
 @pytest.mark.parametrize("side", [128, pytest.param(4096, marks=pytest.mark.weekly)])
-def test_cycles_are_those_of_the_file(side: int) -> None:
+def test_cycles_are_those_of_the_file(side):
     pytest.importorskip("jax")
     why = can_compile("v7x")
     if why:
@@ -25,10 +23,10 @@ def test_cycles_are_those_of_the_file(side: int) -> None:
     assert cycles._of("v7x", lambda a, b: a @ b, x, x)["cycles"] == row["cycles"]
 
 
-def test_no_measured_decode_step_beats_the_model_s() -> None:
+def test_no_measured_decode_step_beats_the_model_s():
     kept = files.decode()
     for row in kept["steps"]:
-        setting: dict[str, Any] = {"reached": True, "resident": True, "fusion": "epilogue"}
+        setting = {"reached": True, "resident": True, "fusion": "epilogue"}
         step = serving.step(
             models.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **setting
         )

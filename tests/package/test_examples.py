@@ -4,9 +4,6 @@ import doctest
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
 from tools import books
 
@@ -14,7 +11,7 @@ PAGES = [books.ROOT / "book/api.md", *sorted((books.ROOT / "book/api").glob("*.m
 DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)$", re.M)
 
 
-def public(module: ModuleType) -> list[str]:
+def public(module):
     """Return the names that a page shows of a module."""
     own = [
         name
@@ -24,7 +21,7 @@ def public(module: ModuleType) -> list[str]:
     return list(getattr(module, "__all__", own))
 
 
-def documented() -> Iterator[tuple[str, Any]]:
+def documented():
     """Yield what the reference has, by its name."""
     for page in PAGES:
         for kind, path in DIRECTIVE.findall(page.read_text("utf-8")):
@@ -34,18 +31,18 @@ def documented() -> Iterator[tuple[str, Any]]:
                 yield f"{place}.{each}", getattr(module, each)
 
 
-def without_example(names: Iterator[tuple[str, Any]]) -> list[str]:
+def without_example(names):
     spoken = ((n, v) for n, v in names if inspect.isclass(v) or inspect.isroutine(v))
     return [name for name, value in spoken if ">>> " not in (value.__doc__ or "")]
 
 
-def test_every_name_of_the_reference_has_an_example() -> None:
+def test_every_name_of_the_reference_has_an_example():
     names = dict(documented())
     assert len(names) > 100
     assert without_example(iter(names.items())) == []
 
 
-def test_the_first_page_s_examples_say_what_they_print() -> None:
+def test_the_first_page_s_examples_say_what_they_print():
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGES[0].read_text("utf-8"), re.M | re.S)
     examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "api.md", None, 0)
     assert len(examples.examples) > 15

@@ -1,7 +1,6 @@
 """What must hold for every roofline and every kernel, tried on random ones."""
 
 import operator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ types = st.sampled_from(sorted(set(BITS) - set(COMPUTED)))
 
 
 @st.composite
-def rooflines(draw: Any) -> Roofline:
+def rooflines(draw):
     return Roofline(
         peak=draw(positive),
         levels={"hbm": draw(positive), "vmem": draw(positive)},
@@ -31,7 +30,7 @@ def rooflines(draw: Any) -> Roofline:
 
 
 @st.composite
-def kernels(draw: Any, x: str = "x", y: str = "y", n: int | None = None) -> Work:
+def kernels(draw, x="x", y="y", n=None):
     """One of the operations on n elements; its input is x and its output y."""
     count = draw(sizes) if n is None else n
     pick = draw(st.integers(0, 5))
@@ -49,7 +48,7 @@ def kernels(draw: Any, x: str = "x", y: str = "y", n: int | None = None) -> Work
 
 
 @st.composite
-def chains(draw: Any) -> list[Work]:
+def chains(draw):
     """Kernels that hand one tensor from each to the next."""
     n = draw(sizes)
     length = draw(st.integers(1, 6))
@@ -57,7 +56,7 @@ def chains(draw: Any) -> list[Work]:
 
 
 @st.composite
-def sending(draw: Any) -> Work:
+def sending(draw):
     """Return a kernel with every kind of work and traffic."""
     return Work(
         "any",

@@ -1,7 +1,5 @@
 """One procedure to judge a time: the book's own times, and what it says where nobody knows."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -36,9 +34,7 @@ TIMES = [
 
 
 @pytest.mark.parametrize(("job", "chip", "seconds", "slower", "verdict"), TIMES)
-def test_the_book_s_times(
-    job: rh.Work, chip: str, seconds: float, slower: float | None, verdict: str
-) -> None:
+def test_the_book_s_times(job, chip, seconds, slower, verdict):
     clock = None if slower is None else float(rh.chip(chip).clock) / slower
     found = rh.judge(job, chip, seconds, clock)
     assert found.verdict == verdict, found
@@ -49,7 +45,7 @@ def test_the_book_s_times(
     )
 
 
-def test_a_time_passes_through_every_verdict() -> None:
+def test_a_time_passes_through_every_verdict():
     normal = Expected(1e-3, 0.9e-3, 1.2e-3, "its class")
     words = [judged(t, normal, 0.5e-3, "memory").verdict for t in (4e-4, 8e-4, 1e-3, 1.4e-3, 2e-3)]
     assert words == ["impossible", "faster than its kind", "normal", "slow for its kind", "far off"]
@@ -60,7 +56,7 @@ def test_a_time_passes_through_every_verdict() -> None:
     assert str(unknown).startswith("1 ms can't be judged")
 
 
-def test_the_interval_of_a_law_holds_nine_in_ten_of_its_table() -> None:
+def test_the_interval_of_a_law_holds_nine_in_ten_of_its_table():
     found = rh.measured.judging.expected(w.matmul(16, 64, 100_000), "b200")
     assert found.source == "the law of libraries' kernels"
     above, below = found.high / found.seconds, found.seconds / found.low
@@ -71,18 +67,18 @@ def test_the_interval_of_a_law_holds_nine_in_ten_of_its_table() -> None:
     assert 0.85 < sum(1 / below <= t <= above for t in times) / len(times) < 0.95
 
 
-def test_a_low_clock_excuses_only_what_computes_and_a_quarter_at_most() -> None:
+def test_a_low_clock_excuses_only_what_computes_and_a_quarter_at_most():
     product, stream = w.matmul(8192, 8192, 8192), w.add(2**28)
     least, slow = (rh.judge(product, "h100", 1.6e-3, clock).expected for clock in (None, 0.5e9))
     assert slow == pytest.approx(1.25 * (least or 0.0))
     assert rh.judge(stream, "h100", 1e-3).expected == rh.judge(stream, "h100", 1e-3, 1e9).expected
 
 
-def test_it_says_where_nobody_knows_and_refuses_what_is_no_count() -> None:
+def test_it_says_where_nobody_knows_and_refuses_what_is_no_count():
     assert rh.judge(w.add(2**28), "v6e", 1e-3).verdict == "not measured"
     assert rh.judge(w.relu(2**26), "b200", 1e-3).source == "not measured"
     with pytest.raises(rh.BadType, match="is needed"):
-        rh.judge("matmul", "h100", 1e-3)  # type: ignore[arg-type]
+        rh.judge("matmul", "h100", 1e-3)
     with pytest.raises(rh.BadValue):
         rh.judge(w.add(2**20), "h100", -1.0)
     with pytest.raises(rh.UnknownName):

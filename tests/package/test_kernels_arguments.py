@@ -1,7 +1,5 @@
 """What the kernels refuse, in the package's own words."""
 
-from typing import Any
-
 import pytest
 from kernel_suite import jnp
 
@@ -28,6 +26,6 @@ Q = jnp.ones((1, 2, 4, 8))
         (lambda: kernels.attention(Q, Q, Q[:, :1]), BadValue, "one shape"),
     ],
 )
-def test_what_is_refused(call: Any, error: Any, match: str) -> None:
+def test_what_is_refused(call, error, match):
     with pytest.raises(error, match=match):
         call()

@@ -1,7 +1,6 @@
 """Attention, interpreted, against fp64 references (tolerances: `kernel_suite`)."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +11,12 @@ from roofline import kernels
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]  # kernels are interpreted
 
 
-def visible(q_len: int, kv_len: int, causal: bool) -> Any:
+def visible(q_len, kv_len, causal):
     later = np.arange(kv_len) > np.arange(q_len)[:, None] + kv_len - q_len
     return np.where(later & causal, -np.inf, 0)
 
 
-def plain_attention(q: Any, k: Any, v: Any, hidden: Any) -> tuple[Any, Any]:
+def plain_attention(q, k, v, hidden):
     """Compute attention with all scores at once; rows that see nothing give zeros."""
     group = q.shape[1] // k.shape[1]
     k = jnp.repeat(k, group, axis=1)
@@ -41,22 +40,22 @@ ATTENTIONS = [
 
 
 @pytest.mark.parametrize(("layout", "shape", "dtype", "causal"), ATTENTIONS)
-def test_attention_and_its_gradients(layout: str, shape: Any, dtype: str, causal: bool) -> None:
+def test_attention_and_its_gradients(layout, shape, dtype, causal):
     batch, heads, kv_heads, q_len, kv_len, width = shape
     rng = np.random.default_rng(shape)
     q, do = (jnp.asarray(rng.normal(size=(batch, heads, q_len, width)), dtype) for _ in range(2))
     k, v = (jnp.asarray(rng.normal(size=(batch, kv_heads, kv_len, width)), dtype) for _ in "kv")
     hidden = visible(q_len, kv_len, causal)
 
-    def reference(q: Any, k: Any, v: Any, do: Any) -> Any:
-        def run(*qkv: Any) -> Any:
+    def reference(q, k, v, do):
+        def run(*qkv):
             return plain_attention(*qkv, hidden)
 
         o, pull, scores = jax.vjp(run, q, k, v, has_aux=True)
         return [scores, o, *pull(do)]
 
-    def both(q: Any, k: Any, v: Any, do: Any) -> Any:
-        def run(*qkv: Any) -> Any:
+    def both(q, k, v, do):
+        def run(*qkv):
             return kernels.attention(*qkv, causal=causal, layout=layout, interpret=True)
 
         o, pull = jax.vjp(run, q, k, v)
@@ -75,7 +74,7 @@ def test_attention_and_its_gradients(layout: str, shape: Any, dtype: str, causal
         near(result, np.where(np.isnan(reference), 0, reference))
 
 
-def test_attention_survives_large_scores() -> None:
+def test_attention_survives_large_scores():
     rng = np.random.default_rng(0)
     q, k, v = (jnp.asarray(rng.normal(size=(1, 1, 16, 16)), "float32") for _ in "qkv")
     o = kernels.attention(100 * q, 100 * k, v)

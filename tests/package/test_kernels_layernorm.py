@@ -1,7 +1,6 @@
 """The LayerNorm kernels, interpreted, against fp64 references (tolerances: `kernel_suite`)."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from roofline import kernels
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]  # kernels are interpreted
 
 
-def chain(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any) -> Any:
+def chain(x, gamma, beta, mask, residual):
     """Compute the chain in plain JAX, in the type that the arrays have."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
@@ -21,10 +20,10 @@ def chain(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any) -> Any:
     return residual + gelu * mask * KEEP
 
 
-def chain_reference(arrays: list[Any]) -> list[Any]:
+def chain_reference(arrays):
     """Return y, dx, dγ, dβ and d residual in fp64: the gradients by jax.grad."""
 
-    def both(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, dy: Any) -> Any:
+    def both(x, gamma, beta, mask, residual, dy):
         y, pull = jax.vjp(lambda x, g, b, r: chain(x, g, b, mask, r), x, gamma, beta, residual)
         return [y, *pull(dy)]
 
@@ -34,9 +33,9 @@ def chain_reference(arrays: list[Any]) -> list[Any]:
     return wanted
 
 
-def chain_results(arrays: list[Any], **options: Any) -> list[Any]:
-    def both(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, dy: Any) -> Any:
-        def run(x: Any, gamma: Any, beta: Any, residual: Any) -> Any:
+def chain_results(arrays, **options):
+    def both(x, gamma, beta, mask, residual, dy):
+        def run(x, gamma, beta, residual):
             return kernels.layernorm_gelu_dropout_residual(
                 x, gamma, beta, mask, residual, rate=RATE, interpret=True, **options
             )
@@ -56,9 +55,7 @@ CHAINS = [  # layout, shape, type, mask, mean
 
 
 @pytest.mark.parametrize(("layout", "shape", "dtype", "mask", "mean"), CHAINS)
-def test_chain_and_its_gradients(
-    layout: str, shape: Any, dtype: str, mask: str, mean: float
-) -> None:
+def test_chain_and_its_gradients(layout, shape, dtype, mask, mean):
     arrays = chain_arrays(shape, dtype, mean, mask)
     wanted = chain_reference(arrays)
     results = chain_results(arrays, layout=layout)
@@ -68,14 +65,14 @@ def test_chain_and_its_gradients(
 
 
 @pytest.mark.parametrize("layout", kernels.launch.LAYOUTS)
-def test_layernorm_gelu_is_the_chain_without_its_end(layout: str) -> None:
+def test_layernorm_gelu_is_the_chain_without_its_end(layout):
     arrays = chain_arrays((5, 77), "float32")
     x, gamma, beta, *_, dy = arrays
     ends = [*arrays[:3], jnp.ones_like(x) / KEEP, jnp.zeros_like(x), dy]
     wanted = chain_reference(ends)
 
-    def both(x: Any, gamma: Any, beta: Any, dy: Any) -> Any:
-        def run(x: Any, gamma: Any, beta: Any) -> Any:
+    def both(x, gamma, beta, dy):
+        def run(x, gamma, beta):
             return kernels.layernorm_gelu(x, gamma, beta, layout=layout)
 
         y, pull = jax.vjp(run, x, gamma, beta)
@@ -85,7 +82,7 @@ def test_layernorm_gelu_is_the_chain_without_its_end(layout: str) -> None:
         near(result, reference)
 
 
-def test_a_constant_row_gives_beta() -> None:
+def test_a_constant_row_gives_beta():
     x, gamma, beta, *_ = chain_arrays((3, 100), "float32")
     y = kernels.layernorm_gelu(jnp.full_like(x, 12345.678), gamma, beta)
     u = wide(beta)

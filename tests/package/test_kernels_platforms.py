@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-from typing import Any
 
 import pytest
 from kernel_suite import jax, spec, total
@@ -16,31 +15,31 @@ TPUS = ("v5e", "v5p", "v6e", "v7x")
 MISSING = {chip: xla.can_compile(chip) for chip in TPUS}
 
 
-def needs(chip: str) -> None:
+def needs(chip):
     if MISSING[chip] is not None:
         pytest.skip(f"NOT TESTED for {chip}: {MISSING[chip]}")
 
 
 # Jitted here, so that JAX traces once what several chips compile
 @jax.jit
-def chain(*arrays: Any) -> Any:
+def chain(*arrays):
     return kernels.layernorm_gelu_dropout_residual(*arrays, rate=0.1)
 
 
 @jax.jit
 @functools.partial(jax.value_and_grad, argnums=(0, 1, 2, 4))
-def chain_gradient(*arrays: Any) -> Any:
+def chain_gradient(*arrays):
     return total(chain(*arrays))
 
 
 @jax.jit
 @functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
-def attention_gradient(q: Any, k: Any, v: Any) -> Any:
+def attention_gradient(q, k, v):
     return total(kernels.attention(q, k, v, causal=True))
 
 
 @pytest.mark.parametrize("chip", TPUS)
-def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
+def test_a_tpu_runs_the_chain_in_one_kernel(chip):
     needs(chip)
     rows, columns = 16384, 4096
     x = spec(rows, columns)
@@ -61,7 +60,7 @@ CHAINS = [("v5e", "bfloat16", ONE), ("v6e", "float32", WIDE), ("v7x", "bfloat16"
 
 
 @pytest.mark.parametrize(("chip", "dtype", "shape"), CHAINS)
-def test_a_tpu_compiles_the_chain_and_its_gradient(chip: str, dtype: str, shape: Any) -> None:
+def test_a_tpu_compiles_the_chain_and_its_gradient(chip, dtype, shape):
     needs(chip)
     x = spec(*shape, dtype=dtype)
     vector = spec(shape[1], dtype=dtype)
@@ -76,9 +75,7 @@ ATTENTIONS = [("v5e", "float32", LARGE), ("v5p", "float32", SMALL), ("v7x", "bfl
 
 
 @pytest.mark.parametrize(("chip", "dtype", "lengths"), ATTENTIONS)
-def test_a_tpu_compiles_attention_and_its_gradient(
-    chip: str, dtype: str, lengths: tuple[int, int]
-) -> None:
+def test_a_tpu_compiles_attention_and_its_gradient(chip, dtype, lengths):
     needs(chip)
     q_len, kv_len = lengths
     q = spec(2, 4, q_len, 64, dtype=dtype)
@@ -86,7 +83,7 @@ def test_a_tpu_compiles_attention_and_its_gradient(
     xla.analyze(attention_gradient, q, k, k, chip=chip)
 
 
-def some_gpu() -> Any:
+def some_gpu():
     """Return a context in which JAX from 0.11 on takes a GPU for granted, as its lowering asks."""
     try:
         from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
@@ -99,7 +96,7 @@ def some_gpu() -> Any:
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_a_gpu_gets_triton(dtype: str) -> None:
+def test_a_gpu_gets_triton(dtype):
     pytest.importorskip("jax.experimental.pallas.triton", reason="no Triton in this jaxlib")
     x, vector, mask = (
         spec(*s, dtype=t) for s, t in (((17, 3000), dtype), ((3000,), dtype), ((17, 3000), "int8"))

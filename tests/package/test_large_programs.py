@@ -1,8 +1,6 @@
 """Programs that made an analysis fail, or take longer than in proportion to their size."""
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import pytest
@@ -26,20 +24,20 @@ LABELS = spec(256, dtype="int32")
         (lambda x: (x - x.min(-1, keepdims=True)).argmin(-1) * 2, (X,)),
     ],
 )
-def test_a_reduction_of_several_arrays_is_explained(fn: Any, args: Any) -> None:
+def test_a_reduction_of_several_arrays_is_explained(fn, args):
     needs("v6e")
     why = roofline.explain(fn, *args, chip="v6e", progress=False)
     assert why.rows
 
 
-def doubling(x: Any, a: Any, b: Any) -> Any:
+def doubling(x, a, b):
     """Return a choice by what has 2³⁰ paths back to its argument."""
     for _ in range(30):
         x = x * jnp.float32(1.5) + x
     return jnp.where(x > 0, a, b)
 
 
-def test_paths_are_not_counted_one_by_one() -> None:
+def test_paths_are_not_counted_one_by_one():
     needs("v6e")
     assert roofline.explain(doubling, X, X, X, chip="v6e", progress=False).rows
 
@@ -49,7 +47,7 @@ def test_paths_are_not_counted_one_by_one() -> None:
 WIDE = "f32[1024,64]{1,0}"
 
 
-def chain(count: int, name: str = "k") -> tuple[list[str], str]:
+def chain(count, name="k"):
     """Return instructions of which each uses the one before, twice, and the name of the last."""
     lines, last = [], "x"
     for n in range(count):
@@ -59,19 +57,19 @@ def chain(count: int, name: str = "k") -> tuple[list[str], str]:
     return lines, last
 
 
-def as_root(lines: list[str]) -> str:
+def as_root(lines):
     return "\n".join([*lines[:-1], lines[-1].replace("  %", "  ROOT %", 1)])
 
 
 PARAMETER = f"  %x = {WIDE} parameter(0)\n"
 
 
-def one_fusion(count: int) -> str:
+def one_fusion(count):
     inner = f"%inner () -> f32[] {{\n{PARAMETER}{as_root(chain(count)[0])}\n}}"
     return program(f"{PARAMETER}  ROOT %f = {WIDE} fusion(%x), kind=kLoop, calls=%inner", inner)
 
 
-def many_fusions(count: int) -> str:
+def many_fusions(count):
     inner, outer = [], []
     for n in range(count // 10):
         body = as_root(chain(8, f"i{n}_")[0])
@@ -81,7 +79,7 @@ def many_fusions(count: int) -> str:
     return program(PARAMETER + as_root(outer), *inner)
 
 
-def a_loop(count: int) -> str:
+def a_loop(count):
     state = f"(s32[], {WIDE})"
     lines, last = chain(count)
     taken = f"  %t = {state} parameter(0)\n  %i = s32[] get-tuple-element(%t), index=0\n"
@@ -101,9 +99,7 @@ def a_loop(count: int) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("ask", [roofline.analyze, roofline.explain])
 @pytest.mark.parametrize("shape", [one_fusion, many_fusions, a_loop])
-def test_an_analysis_takes_time_in_proportion_to_the_program(
-    ask: Any, shape: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_analysis_takes_time_in_proportion_to_the_program(ask, shape, monkeypatch):
     """Of 10,000 instructions, against a tenth of them; no compiler makes these."""
     needs("v6e")
     seconds = []

@@ -1,7 +1,6 @@
 """One way in: what `analyze`, `explain` and `measure` take, and that no work is lost on the way."""
 
 import functools
-from typing import Any
 
 import equinox
 import jax
@@ -23,26 +22,26 @@ ONE = 2 * ROWS * N * 4 * N
 STEP = 5 * ONE
 """FLOPs of a training step: two products forward, and of the backward pass all but one."""
 
-FAST: dict[str, Any] = {"seconds": 0.05, "progress": False, "ceilings": None}
+FAST = {"seconds": 0.05, "progress": False, "ceilings": None}
 
 
 class Block(nnx.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         rngs = nnx.Rngs(0)
         self.up, self.down = nnx.Linear(N, 4 * N, rngs=rngs), nnx.Linear(4 * N, N, rngs=rngs)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x):
         return self.down(nnx.relu(self.up(x)))
 
 
-def nnx_step(model: Any, optimiser: Any, x: Any, y: Any) -> Any:
+def nnx_step(model, optimiser, x, y):
     """Train in the style of NNX: it changes its arguments, and returns the loss alone."""
     loss, gradient = nnx.value_and_grad(lambda model: ((model(x) - y) ** 2).mean())(model)
     optimiser.update(model, gradient)
     return loss
 
 
-def of_nnx() -> tuple[Any, ...]:
+def of_nnx():
     model = Block()
     optimiser = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
     return model, optimiser, jnp.ones((ROWS, N)), jnp.ones((ROWS, N))
@@ -51,10 +50,10 @@ def of_nnx() -> tuple[Any, ...]:
 ADAM = optax.adam(1e-3)
 
 
-def equinox_step(model: Any, state: Any, x: Any, y: Any) -> Any:
+def equinox_step(model, state, x, y):
     """Train in the style of Equinox: it returns a module, activation function and all."""
 
-    def loss(model: Any) -> Any:
+    def loss(model):
         return ((jax.vmap(model)(x) - y) ** 2).mean()
 
     value, gradient = equinox.filter_value_and_grad(loss)(model)
@@ -62,7 +61,7 @@ def equinox_step(model: Any, state: Any, x: Any, y: Any) -> Any:
     return equinox.apply_updates(model, updates), state, value
 
 
-def of_equinox() -> tuple[Any, ...]:
+def of_equinox():
     model = equinox.nn.MLP(N, N, 4 * N, 1, key=jax.random.key(0))
     state = ADAM.init(equinox.filter(model, equinox.is_array))
     return model, state, jnp.ones((ROWS, N)), jnp.ones((ROWS, N))
@@ -87,7 +86,7 @@ steps = pytest.mark.parametrize(
 
 
 @steps
-def test_a_training_step_is_counted_whole(name: str) -> None:
+def test_a_training_step_is_counted_whole(name):
     needs("v6e")
     fn, make = STEPS[name]
     report = xla.analyze(fn, *make(), chip="v6e")
@@ -101,7 +100,7 @@ def test_a_training_step_is_counted_whole(name: str) -> None:
 
 
 @steps
-def test_a_training_step_is_explained_here_and_leaves_its_arguments(name: str) -> None:
+def test_a_training_step_is_explained_here_and_leaves_its_arguments(name):
     fn, make = STEPS[name]
     arguments = make()
     before = [jnp.array(leaf) for leaf in jax.tree.leaves(arguments) if hasattr(leaf, "shape")]
@@ -114,41 +113,41 @@ def test_a_training_step_is_explained_here_and_leaves_its_arguments(name: str) -
 # --- what the caller calls is what is lowered -----------------------------------------------------
 
 
-def dense(x: Any, w: Any) -> Any:
+def dense(x, w):
     return jnp.tanh(x @ w)
 
 
 class Adapter:
     """Calls a function of rows for each of them, and lowers the function itself."""
 
-    def __init__(self, fn: Any) -> None:
+    def __init__(self, fn):
         self.fn = jax.jit(fn)
         functools.update_wrapper(self, fn)
 
-    def __call__(self, x: Any, w: Any) -> Any:
+    def __call__(self, x, w):
         return jax.vmap(self.fn, (0, None))(x, w)
 
-    def lower(self, x: Any, w: Any) -> Any:
+    def lower(self, x, w):
         return self.fn.lower(x[0], w)
 
 
 class Twice(Adapter):
-    def __call__(self, x: Any, w: Any) -> Any:
+    def __call__(self, x, w):
         return self.fn(self.fn(x, w), w)
 
 
 class Model:
     @functools.partial(jax.jit, static_argnums=0)
-    def apply(self, x: Any, w: Any) -> Any:
+    def apply(self, x, w):
         return dense(x, w)
 
 
-def decorated(fn: Any) -> Any:
+def decorated(fn):
     @functools.wraps(fn)
-    def each(x: Any, w: Any) -> Any:
+    def each(x, w):
         return jax.vmap(fn, (0, None))(x, w)
 
-    each.lower = jax.jit(fn).lower  # type: ignore[attr-defined]
+    each.lower = jax.jit(fn).lower
     return each
 
 
@@ -169,7 +168,7 @@ ARRAYS = jnp.ones((BATCH, SIDE, SIDE)), jnp.ones((SIDE, SIDE))
         (nnx.jit(dense), BATCH),
     ],
 )
-def test_what_the_caller_calls_is_what_is_lowered(fn: Any, products: int) -> None:
+def test_what_the_caller_calls_is_what_is_lowered(fn, products):
     report = xla.analyze(fn, *ARRAYS)
     assert report.matrix_flops == products * 2 * SIDE**3
     assert report.requested_flops in (None, report.matrix_flops)
@@ -178,7 +177,7 @@ def test_what_the_caller_calls_is_what_is_lowered(fn: Any, products: int) -> Non
 # --- work that vanished ---------------------------------------------------------------------------
 
 
-def test_work_that_nothing_returns_is_told() -> None:
+def test_work_that_nothing_returns_is_told():
     needs("v6e")
     model, optimiser, x, y = of_nnx()
     report = xla.analyze(jax.jit(nnx_step), model, optimiser, x, y, chip="v6e")
@@ -198,7 +197,7 @@ TABLE = jnp.asarray(np.random.default_rng(0).random((1024, 512), np.float32))
 WEIGHTS = {"up": TABLE * 2, "small": TABLE[:2]}
 
 
-def closing_over() -> Any:
+def closing_over():
     inner = TABLE + 2
     return lambda x: jax.jit(lambda x: x @ inner)(x)
 
@@ -213,7 +212,7 @@ def closing_over() -> Any:
         (lambda x: x @ np.ones((1024, 512), np.float32), "an array"),
     ],
 )
-def test_a_large_array_that_is_closed_over_is_named(fn: Any, name: str) -> None:
+def test_a_large_array_that_is_closed_over_is_named(fn, name):
     [note] = [note for note in xla.analyze(fn, jnp.ones((8, 1024))).notes if "closed over" in note]
     assert note.startswith(f"{name}, f32[1024,512] (2.1 MB) is closed over, and not passed")
     assert note.endswith("Pass it as an argument")
@@ -222,7 +221,7 @@ def test_a_large_array_that_is_closed_over_is_named(fn: Any, name: str) -> None:
 # --- executables, slices, keyword arguments -------------------------------------------------------
 
 
-def test_an_executable_for_a_chip_is_explained_as_that_chip_s_only() -> None:
+def test_an_executable_for_a_chip_is_explained_as_that_chip_s_only():
     needs("v6e")
     device = topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices[0]
     x = jax.ShapeDtypeStruct((N, N), jnp.float32, sharding=SingleDeviceSharding(device))
@@ -235,8 +234,8 @@ def test_an_executable_for_a_chip_is_explained_as_that_chip_s_only() -> None:
         explain(executable, jnp.ones((N, N)), **FAST)
 
 
-def test_keyword_arguments_are_explained() -> None:
-    def power(x: Any, *, times: int) -> Any:
+def test_keyword_arguments_are_explained():
+    def power(x, *, times):
         for _ in range(times):
             x = x @ x
         return x

@@ -1,7 +1,5 @@
 """The cases: what they count, that all of them run, and what is refused."""
 
-from pathlib import Path
-
 import pytest
 from measure_suite import run
 
@@ -11,7 +9,7 @@ from roofline.measure.workloads import kernel_cases, level_cases, vector_case
 pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 
 
-def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
+def test_every_kind_of_case_is_measured_and_kept(tmp_path):
     cases = [
         *measure.workloads.memory_cases(2**14),
         *level_cases([2**13]),
@@ -31,7 +29,7 @@ def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
     assert measure.load(measure.save(record, tmp_path / "a.json")) == record
 
 
-def test_bytes_of_streams_are_stream_s() -> None:
+def test_bytes_of_streams_are_stream_s():
     n = 2**12
     moved = {case.work.name: case.work.bytes for case in measure.workloads.memory_cases(4 * n)}
     assert {name: round(count / (4 * n), 2) for name, count in moved.items()} == {

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from kernel_suite import QUICK
@@ -14,7 +13,7 @@ from roofline_helpers import BadValue
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_record_of_links(tmp_path: Path) -> None:
+def test_the_command_writes_a_record_of_links(tmp_path):
     flags = {"xla_force_host_platform_device_count": 4, **QUICK}
     typed = " ".join(f"--{name}={value}".lower() for name, value in flags.items())
     environment = {**os.environ, "XLA_FLAGS": typed, "JAX_PLATFORMS": "cpu"}
@@ -40,10 +39,10 @@ def test_the_command_writes_a_record_of_links(tmp_path: Path) -> None:
         ("permute", 1 / 4),
     ],
 )
-def test_what_a_device_sends(kind: str, share: float) -> None:
+def test_what_a_device_sends(kind, share):
     assert network_bytes(kind, 1024, 4) == 1024 * share
 
 
-def test_one_device_is_refused_with_the_way_to_pretend() -> None:
+def test_one_device_is_refused_with_the_way_to_pretend():
     with pytest.raises(BadValue, match="force_host_platform"):
         collective_cases(devices=[object()])

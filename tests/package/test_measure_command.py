@@ -1,32 +1,28 @@
 """Measuring: a case that fails, the last cache, and what the command writes and never destroys."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from measure_suite import case, record, run
 
 from roofline import measure
 from roofline.cli import main
-from roofline.measure.workloads import Case, kernel_cases, matmul_case, memory_cases
+from roofline.measure.workloads import kernel_cases, matmul_case, memory_cases
 from roofline_helpers import measured
 
 
-def few(quick: bool = False) -> list[Case]:
+def few(quick=False):
     small = [*memory_cases(2**14)[:2], matmul_case(32, 32, 32, "fp32")]
     return [*small, *kernel_cases(16, 16)[:1]]
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def recorded(monkeypatch):
     """Let the command find a record at once, where what it does with one is the question."""
     monkeypatch.setattr(measure, "run", lambda *_, command, **__: record(command=command))
 
 
-def test_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measure.workloads, "cases", few)
     out = tmp_path / "a.json"
     assert (
@@ -40,9 +36,7 @@ def test_the_command(
     assert out.with_suffix(".png").read_bytes()[1:4] == b"PNG"
 
 
-def test_the_command_destroys_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_destroys_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measure, "run", lambda *_, **__: pytest.fail("it measured"))
     foreign = tmp_path / "x.json"
     broken = tmp_path / "y.json"
@@ -59,8 +53,8 @@ def test_the_command_destroys_nothing(
     assert {file: file.read_bytes() for file in before} == before
 
 
-def test_a_case_that_fails_does_not_take_the_others_with_it() -> None:
-    def fails(x: Any) -> Any:
+def test_a_case_that_fails_does_not_take_the_others_with_it():
+    def fails(x):
         raise RuntimeError("no such unit on this device")
 
     record = run(

@@ -1,10 +1,6 @@
 """Measured kernels: the tables stay within what is possible, and the laws err as they say."""
 
-from __future__ import annotations
-
 import csv
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,13 +18,13 @@ from roofline_helpers.measured.tables import TEXTS, TYPES, NoData, count, summed
 MATMUL = rh.work.matmul(4096, 8192, 8192)
 
 
-def groups(family: str) -> Any:
+def groups(family):
     rows = measured.table(family)
     return rows[rows["dtype"].isin(list(TYPES))].groupby(["chip", "dtype"], observed=True)
 
 
 @pytest.mark.parametrize("family", SIZES)
-def test_no_measured_kernel_beats_the_memory(family: str) -> None:
+def test_no_measured_kernel_beats_the_memory(family):
     """Bytes that the L2 can't hold cross the memory's boundary, at its bandwidth at most."""
     for (on, dtype), rows in groups(family):
         device = rh.chip(on).per_device()
@@ -39,7 +35,7 @@ def test_no_measured_kernel_beats_the_memory(family: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(TEXTS.glob("*.tsv")), ids=lambda path: path.name)
-def test_a_table_that_is_text_can_be_read_beside_its_family(path: Path) -> None:
+def test_a_table_that_is_text_can_be_read_beside_its_family(path):
     with path.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     family, problems = path.name.partition(".")[0], []
@@ -65,7 +61,7 @@ def test_a_table_that_is_text_can_be_read_beside_its_family(path: Path) -> None:
     ("family", "chip", "dtype"),
     [("matmul", "h100", "bf16"), ("matmul", "b200", "nvfp4"), ("decode_attention", "h200", "bf16")],
 )
-def test_a_law_errs_as_it_says_and_less_than_the_roof(family: str, chip: str, dtype: str) -> None:
+def test_a_law_errs_as_it_says_and_less_than_the_roof(family, chip, dtype):
     law = measured.law(family, chip, dtype)
     rows = measured.table(family)
     rows = rows[(rows["chip"] == law.chip) & (rows["dtype"] == dtype)]
@@ -87,13 +83,13 @@ def test_a_law_errs_as_it_says_and_less_than_the_roof(family: str, chip: str, dt
         (("nvfp4", None), "nvfp4"),
     ],
 )
-def test_experts_have_the_law_of_both_types(types: tuple, named: str) -> None:
+def test_experts_have_the_law_of_both_types(types, named):
     job = rh.work.grouped_matmul(64, 2880, 2880, 128, 4, types[0], weights=types[1])
     law = measured.laws.law_of(job, "b200")
     assert law.dtype == named
 
 
-def test_the_normal_of_a_matmul_is_the_median_of_those_like_it() -> None:
+def test_the_normal_of_a_matmul_is_the_median_of_those_like_it():
     seconds = measured.seconds_like(MATMUL, "h200")
     normal = measured.expected(MATMUL, "h200")
     assert len(seconds) >= 20
@@ -104,7 +100,7 @@ def test_the_normal_of_a_matmul_is_the_median_of_those_like_it() -> None:
 
 
 @given(st.integers(64, 16384), st.integers(512, 12288), st.integers(512, 12288))
-def test_kernels_like_one_stay_in_the_measured_range_or_are_refused(m: int, n: int, k: int) -> None:
+def test_kernels_like_one_stay_in_the_measured_range_or_are_refused(m, n, k):
     job = rh.work.matmul(m, n, k)
     try:
         seconds = measured.seconds_like(job, "b200")
@@ -126,7 +122,7 @@ def test_kernels_like_one_stay_in_the_measured_range_or_are_refused(m: int, n: i
     ],
     ids=lambda job: f"{job.name} {job.dtype}",
 )
-def test_each_family_has_an_answer(job: rh.Work) -> None:
+def test_each_family_has_an_answer(job):
     chip = "a100" if job.dims.get("weight_bits") == 4 else "h100"
     seconds = measured.seconds_like(job, chip)
     assert len(seconds) >= 20
@@ -164,7 +160,7 @@ def test_each_family_has_an_answer(job: rh.Work) -> None:
         ),
     ],
 )
-def test_it_refuses_what_it_cannot_know(call: Any, error: type[Exception], parts: list) -> None:
+def test_it_refuses_what_it_cannot_know(call, error, parts):
     with pytest.raises(error) as caught:
         call()
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
@@ -179,11 +175,11 @@ OPS = {
 }
 
 
-def by_table(kind: str, chip: str) -> tuple[Any, Any, Any]:
+def by_table(kind, chip):
     """Return seconds of a collective: measured, of the law, and of the network model."""
     rows = measured.table("collective")
     rows = rows[(rows["chip"] == chip) & (rows["op"] == OPS[kind]) & (rows["dtype"] == "fp16")]
-    found: dict[str, list[float]] = {"law": [], "network": []}
+    found = {"law": [], "network": []}
     for size, gpus in zip(rows["bytes"], rows["gpus"], strict=True):
         topology = roofline.network.topology(chip, int(gpus), ceilings="reached")
         whole = size * gpus if kind == "all-to-all" else size
@@ -195,7 +191,7 @@ def by_table(kind: str, chip: str) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("kind", OPS)
 @pytest.mark.parametrize("chip", WIRED)
-def test_collectives_take_what_their_law_says(kind: str, chip: str) -> None:
+def test_collectives_take_what_their_law_says(kind, chip):
     """On messages that were left out, and nearer than the network model, except where it says."""
     law = measured.law(kind, chip, "fp16")
     seconds, by_law, by_network = by_table(kind, chip)
@@ -209,7 +205,7 @@ def test_collectives_take_what_their_law_says(kind: str, chip: str) -> None:
         assert np.median(by_network / seconds) > 1.5
 
 
-def test_the_law_leaves_what_it_does_not_know() -> None:
+def test_the_law_leaves_what_it_does_not_know():
     for chip, devices, options in (
         ("v6e", "2x4", {}),
         ("gb200", 16, {}),

@@ -1,9 +1,6 @@
 """Records: ceilings out of samples, files, and the committed ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from measure_suite import record, timed
@@ -17,14 +14,14 @@ from roofline_helpers.common.checks import BadType, UnknownName
 MADE = record()
 
 
-def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_record_comes_back_as_it_was(tmp_path):
     loaded = measure.load(measure.save(MADE, tmp_path / "a.json"))
     assert loaded == MADE
     assert loaded.complete
     assert loaded.bandwidth == MADE.bandwidth
 
 
-def test_ceilings_are_the_best_of_their_samples() -> None:
+def test_ceilings_are_the_best_of_their_samples():
     assert MADE.streams == pytest.approx(
         {
             "read": 2e9,
@@ -51,7 +48,7 @@ def test_ceilings_are_the_best_of_their_samples() -> None:
 # --- the committed ones ---------------------------------------------------------------------------
 
 
-def test_committed_records_can_be_read() -> None:
+def test_committed_records_can_be_read():
     for name, kept in measured.device_records().items():
         assert kept.complete, name
         assert kept.bandwidth > 0
@@ -61,7 +58,7 @@ def test_committed_records_can_be_read() -> None:
         assert [sample.name for sample in kept.samples if not sample.passes] == []
 
 
-def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_committed_record_of_the_same_device_is_found(monkeypatch):
     h100 = measured.device_records()["h100"]
     assert measure.same_device(replace(MADE, device=h100.device)) == h100
     another = {**h100.device, "kind": "NVIDIA H100 PCIe"}
@@ -74,4 +71,4 @@ def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.Mo
     assert measure.same_device(replace(here, device={**here.device, "name": "other"})) is None
     assert measure.same_device(replace(here, host={**here.host, "cores": 999})) is None
     with pytest.raises(BadType, match="must be a Record"):
-        measure.same_device("h100")  # type: ignore[arg-type]
+        measure.same_device("h100")

@@ -5,7 +5,6 @@ import math
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,14 +16,14 @@ from roofline.recurrent import mamba_2
 from roofline.serving import service
 from roofline_helpers import RooflineError
 from roofline_helpers.models import Decoder, Local
-from roofline_helpers.models.layers import Experts, Mixer
+from roofline_helpers.models.layers import Experts
 
 CATALOGUE = Path(rh.__file__).parent / "data" / "models.toml"
 DATA = tomllib.loads(CATALOGUE.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("key", DATA)
-def test_parameters_are_those_that_the_authors_print(key: str) -> None:
+def test_parameters_are_those_that_the_authors_print(key):
     printed = DATA[key]["parameters"]
     decoder = model(key)
     counted = [decoder.parameters, decoder.active_parameters]
@@ -38,7 +37,7 @@ def test_parameters_are_those_that_the_authors_print(key: str) -> None:
     assert decoder.source
 
 
-def test_models_by_key_and_name() -> None:
+def test_models_by_key_and_name():
     assert model("Mixtral 8x7B") is model("mixtral-8x7b") is model(model("mixtral_8x7b"))
     with pytest.raises(rh.UnknownName, match=r"Nearest: Llama.3(.1)?.8B, "):  # not 3.2 1B
         model("Llama 3.1 8B v2")
@@ -51,7 +50,7 @@ def test_models_by_key_and_name() -> None:
     assert "12.9 G of them active" in repr(mixture)
 
 
-def test_a_token_s_cache() -> None:
+def test_a_token_s_cache():
     assert model("llama-3-8b").cache_per_token() == 128 * 1024
     # 576 elements a layer in place of 2 · 128 · 128
     assert model("deepseek-v3").cache_per_token() == 61 * (512 + 64) * 2
@@ -60,7 +59,7 @@ def test_a_token_s_cache() -> None:
     assert gemma.cache_bytes(512) == 512 * gemma.cache_per_token()
 
 
-def test_flops_by_hand() -> None:
+def test_flops_by_hand():
     llama = model("llama-3-8b")
     assert llama.matrix_flops(10) == 2 * 10 * (llama.matrices + 128256 * 4096)
     whole = llama.attention_flops(1000, causal="whole")
@@ -76,7 +75,7 @@ def test_flops_by_hand() -> None:
     assert local.attention_flops(50) == llama.attention_flops(50)
 
 
-def test_a_mixture_counts_what_a_token_meets() -> None:
+def test_a_mixture_counts_what_a_token_meets():
     mixture = model("mixtral-8x7b")
     expert = 3 * 4096 * 14336
     assert mixture.expert_parameters() == 8 * expert + 4096 * 8
@@ -87,7 +86,7 @@ def test_a_mixture_counts_what_a_token_meets() -> None:
     assert model("deepseek-v3").expert_layers == 58
 
 
-SMALL: dict[str, Any] = {
+SMALL = {
     "name": "small",
     "layers": 2,
     "d_model": 8,
@@ -103,7 +102,7 @@ SMALL: dict[str, Any] = {
     ("change", "error"),
     [({"kv_heads": 3}, rh.BadValue), ({"layers": 0}, rh.BadValue), ({"name": 3}, rh.BadType)],
 )
-def test_a_bad_decoder_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
+def test_a_bad_decoder_is_refused(change, error):
     with pytest.raises(error):
         Decoder(**{**SMALL, **change})
     with pytest.raises(rh.BadValue, match=r"groups \(3\) must divide count \(8\)"):
@@ -126,7 +125,7 @@ that transformers 5.24 makes of its own defaults.
 """
 
 
-def read(folder: Path, config: dict[str, Any], name: str = "some") -> Decoder:
+def read(folder, config, name="some"):
     path = folder / name / "config.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(config))
@@ -134,7 +133,7 @@ def read(folder: Path, config: dict[str, Any], name: str = "some") -> Decoder:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if "published" in FILES[name]])
-def test_a_published_configuration_is_read(name: str, tmp_path: Path) -> None:
+def test_a_published_configuration_is_read(name, tmp_path):
     given = dict(FILES[name])
     said, decoder = given.pop("published"), read(tmp_path, given, name)
     assert decoder.name == name
@@ -146,7 +145,7 @@ def test_a_published_configuration_is_read(name: str, tmp_path: Path) -> None:
     assert decoder.state_bytes == sum(math.prod(factors) for factors in said["state"])
 
 
-def test_only_what_is_refused_has_no_parameters_beside_it(tmp_path: Path) -> None:
+def test_only_what_is_refused_has_no_parameters_beside_it(tmp_path):
     for name, given in FILES.items():
         if not {"counted", "published", "repository"} & given.keys():
             with pytest.raises(rh.BadValue):
@@ -154,13 +153,13 @@ def test_only_what_is_refused_has_no_parameters_beside_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if "counted" in FILES[name]])
-def test_a_family_has_the_parameters_that_transformers_counts(name: str, tmp_path: Path) -> None:
+def test_a_family_has_the_parameters_that_transformers_counts(name, tmp_path):
     decoder = read(tmp_path, FILES[name])
     assert decoder.parameters == pytest.approx(FILES[name]["counted"], rel=5e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if "config" in PUBLISHED[name]])
-def test_a_published_name_has_the_parameters_that_its_authors_print(name: str) -> None:
+def test_a_published_name_has_the_parameters_that_its_authors_print(name):
     printed, decoder = PUBLISHED[name]["printed"], model(name)
     counted = (decoder.parameters, decoder.active_parameters)
     assert decoder.source == PUBLISHED[name]["source"] != ""
@@ -202,9 +201,7 @@ def test_a_published_name_has_the_parameters_that_its_authors_print(name: str) -
         ),
     ],
 )
-def test_what_people_type_finds_its_model_in_the_types_it_ships_in(
-    typed: str, written: str, types: dict[str, str]
-) -> None:
+def test_what_people_type_finds_its_model_in_the_types_it_ships_in(typed, written, types):
     decoder = model(typed)
     assert decoder.name == written
     assert decoder.stored
@@ -215,12 +212,12 @@ def test_what_people_type_finds_its_model_in_the_types_it_ships_in(
 @pytest.mark.parametrize(
     ("name", "new"), [("deepseek-v4-flash", "hyper-conn"), ("kimi-k3-fp8", "delta attention")]
 )
-def test_a_model_that_is_not_read_is_refused_by_what_is_new_in_it(name: str, new: str) -> None:
+def test_a_model_that_is_not_read_is_refused_by_what_is_new_in_it(name, new):
     with pytest.raises(rh.BadValue, match=f"isn't read: new in it are .*{new}"):
         model(name)
 
 
-def test_no_two_models_have_one_name() -> None:
+def test_no_two_models_have_one_name():
     listed = [n for r, e in PUBLISHED.items() for n in (r, *e.get("also", ()))]
     keys = ["".join(configurations._words(name, tuned=True)) for name in listed]
     assert len(set(keys)) == len(keys)
@@ -229,7 +226,7 @@ def test_no_two_models_have_one_name() -> None:
         assert name in (entry, *PUBLISHED[entry].get("also", ()))
 
 
-def test_indexers_are_shared_by_layers_and_choose_single_keys_or_blocks(tmp_path: Path) -> None:
+def test_indexers_are_shared_by_layers_and_choose_single_keys_or_blocks(tmp_path):
     own = lambda decoder: [block.mixer.choosing > 0 for block in decoder.blocks]  # noqa: E731
     glm, counted = model("GLM-5.2"), model("GLM-5")
     assert (sum(own(glm)), sum(own(counted))) == (21, 78)
@@ -258,7 +255,7 @@ def test_indexers_are_shared_by_layers_and_choose_single_keys_or_blocks(tmp_path
     assert heads == {64: 0, 96: 512}
 
 
-def test_layers_of_one_model_differ_as_its_file_says(tmp_path: Path) -> None:
+def test_layers_of_one_model_differ_as_its_file_says(tmp_path):
     scout = read(tmp_path, FILES["Llama-4-Scout-17B-16E-Instruct"])
     assert scout.blocks == model("llama-4-scout").alike
     near = scout.blocks[0].mixer
@@ -284,13 +281,13 @@ def test_layers_of_one_model_differ_as_its_file_says(tmp_path: Path) -> None:
 LLAMA = FILES["Meta-Llama-3.1-8B"]
 
 
-def without(name: str, key: str) -> dict[str, Any]:
+def without(name, key):
     """Return a configuration without a key, for which a default of transformers then counts."""
     assert key in FILES[name]
     return {other: value for other, value in FILES[name].items() if other != key}
 
 
-def test_a_list_of_layers_that_are_all_alike_says_nothing(tmp_path: Path) -> None:
+def test_a_list_of_layers_that_are_all_alike_says_nothing(tmp_path):
     listed = {**LLAMA, "sliding_window": None, "layer_types": ["full_attention"] * 32}
     assert read(tmp_path, listed) == read(tmp_path, LLAMA)
 
@@ -321,14 +318,12 @@ def test_a_list_of_layers_that_are_all_alike_says_nothing(tmp_path: Path) -> Non
         ({**LLAMA, "layer_types": ["sliding_attention"] * 32}, "layer_types"),
     ],
 )
-def test_a_configuration_that_is_not_understood_is_refused_by_name(
-    config: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_a_configuration_that_is_not_understood_is_refused_by_name(config, said, tmp_path):
     with pytest.raises(rh.BadValue, match=said):
         read(tmp_path, config)
 
 
-def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_configuration_is_refused(tmp_path):
     path = tmp_path / "config.json"
     for content in ("no JSON", "[]", None):
         path.write_text(content) if content else path.unlink()
@@ -360,9 +355,7 @@ KEPT = ["lm_head", "re:.*self_attn.*", "re:.*mlp.(down|gate|up)_proj"]
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, ["int4"] * 3 + [None] * 2),
     ],
 )
-def test_types_are_those_of_the_file(
-    given: dict[str, Any], types: list[str | None], tmp_path: Path
-) -> None:
+def test_types_are_those_of_the_file(given, types, tmp_path):
     for group in given.get("config_groups", {}).values():
         group["weights"] = {"num_bits": 4, "type": "int", "group_size": 32}
     stored = read(tmp_path, {**QUANTIZED, "quantization_config": given}).stored
@@ -372,7 +365,7 @@ def test_types_are_those_of_the_file(
     assert stored.group == (32 if "config_groups" in given else 128)
 
 
-def test_types_may_stand_beside_the_file(tmp_path: Path) -> None:
+def test_types_may_stand_beside_the_file(tmp_path):
     given = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
     plain = FILES["Mixtral-8x7B-v0.1"]
     assert read(tmp_path, plain).stored is None
@@ -384,9 +377,7 @@ def test_types_may_stand_beside_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_kernels_have_the_weights_products_and_cache_of_the_layers(
-    name: str, tmp_path: Path
-) -> None:
+def test_kernels_have_the_weights_products_and_cache_of_the_layers(name, tmp_path):
     try:
         decoder = replace(read(tmp_path, FILES[name]), stored=None)
     except rh.BadValue:
@@ -406,7 +397,7 @@ def test_kernels_have_the_weights_products_and_cache_of_the_layers(
     head = decoder.vocabulary * decoder.d_model
     assert products == pytest.approx(2 * batch * (decoder.active_matrices + head), rel=2e-3)
 
-    def seen(mixer: Mixer) -> int:
+    def seen(mixer):
         chosen_from = mixer.choosing_width * context
         return (mixer.cache_width - mixer.choosing_width) * mixer.seen(context) + chosen_from
 
@@ -414,7 +405,7 @@ def test_kernels_have_the_weights_products_and_cache_of_the_layers(
     assert moved == 2 * batch * decoder.state_bytes
 
 
-def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
+def test_what_is_served_has_the_types_of_its_file(tmp_path):
     host = roofline.network.topology("h200", 8)
     mesh = {"tensor": 8}
     oss = roofline.serving.step(read(tmp_path, FILES["gpt-oss-20b"]), host, mesh, batch=8)
@@ -427,7 +418,7 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     assert "quantization of config.json" in oss.types
     other = oss.but(weights="bf16", experts="bf16", projections="bf16")
 
-    def read_by(step: roofline.serving.ServingStep) -> dict[str, float]:
+    def read_by(step):
         named = {k.name: k.work.reads for k in step.kernels}
         return {k: sum(n for t, n in sizes.items() if t[0] == "W") for k, sizes in named.items()}
 
@@ -453,7 +444,7 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     assert memory.weights * 8 - routers == pytest.approx(352.8e9, rel=2e-3)
 
 
-def test_states_are_read_and_written_and_a_sequence_is_scanned_in_chunks(tmp_path: Path) -> None:
+def test_states_are_read_and_written_and_a_sequence_is_scanned_in_chunks(tmp_path):
     host, mesh = roofline.network.topology("h200", 8), {"tensor": 8}
     hybrid = read(tmp_path, FILES["Qwen3-Next-80B-A3B-Thinking"])
     step = roofline.serving.step(hybrid, host, mesh, batch=64, context=8192)
@@ -477,7 +468,7 @@ def test_states_are_read_and_written_and_a_sequence_is_scanned_in_chunks(tmp_pat
     assert trained.model_flops() > 3 * hybrid.matrix_flops(8 * 4096)
 
 
-def test_chunks_of_mamba_2_are_counted_by_their_products() -> None:
+def test_chunks_of_mamba_2_are_counted_by_their_products():
     layer = mamba_2(1024, heads=16, head_dim=64, groups=2, state=128, kernel=4, chunk=256)
     chunk = 2 * 256 * 256 * 128 + 16 * 256 * 256 * 64  # pairs of a group, and of a head
     chunk += 2 * 16 * 256 * 64 * 128  # states in and out
@@ -485,7 +476,7 @@ def test_chunks_of_mamba_2_are_counted_by_their_products() -> None:
     assert layer.products(1024, whole=True) == 4 * chunk
 
 
-def test_services_of_what_was_never_compared_have_no_range() -> None:
+def test_services_of_what_was_never_compared_have_no_range():
     sizes = {"concurrency": 8, "inputs": 1024, "outputs": 256}
     for name, chips in (("qwen3-next-80b-a3b-thinking", 2), ("deepseek-v3.2", 8)):
         load = roofline.serving.load(name, "h200", chips=chips, **sizes)
@@ -503,7 +494,7 @@ def test_services_of_what_was_never_compared_have_no_range() -> None:
         (["re:.*kv_a_proj_with_mqa"], "nvfp4"),
     ],
 )
-def test_exclusions_are_matched_by_every_matrix(kept: list[str], said: str, tmp_path: Path) -> None:
+def test_exclusions_are_matched_by_every_matrix(kept, said, tmp_path):
     given = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": kept}
     stored = read(tmp_path, {**QUANTIZED, "quantization_config": given}).stored
     assert stored

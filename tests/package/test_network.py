@@ -1,11 +1,8 @@
 """Topologies and collectives: hand counts, identities, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,9 +28,7 @@ from roofline.network.collectives import Transfer, lanes_of
         ("mi300x", 8, ["mesh"]),
     ],
 )
-def test_axes_close_to_rings_by_the_generation_s_rule(
-    chip: str, shape: Any, kinds: list[str]
-) -> None:
+def test_axes_close_to_rings_by_the_generation_s_rule(chip, shape, kinds):
     assert [axis.kind for axis in net.topology(chip, shape).axes] == kinds
 
 
@@ -46,9 +41,7 @@ def test_axes_close_to_rings_by_the_generation_s_rule(
         ("v7x", 9216, (16, 24, 24)),  # a whole pod, which is no power of two
     ],
 )
-def test_a_number_of_chips_has_the_vendor_s_usual_shape(
-    chip: str, chips: int, shape: tuple[int, ...]
-) -> None:
+def test_a_number_of_chips_has_the_vendor_s_usual_shape(chip, chips, shape):
     assert net.topology(chip, chips).shape == shape
 
 
@@ -62,12 +55,12 @@ def test_a_number_of_chips_has_the_vendor_s_usual_shape(
         ("v7x-16384", "v7x-8192, v7x-18432"),
     ],
 )
-def test_the_nearest_slices_are_such_as_a_pod_holds(name: str, near: str) -> None:
+def test_the_nearest_slices_are_such_as_a_pod_holds(name, near):
     with pytest.raises(rh.BadValue, match=f"Nearest: {near}[.]"):
         net.topology(name)
 
 
-def test_a_pod_s_totals() -> None:
+def test_a_pod_s_totals():
     # scaling-book, "How to think about TPUs", question 2 (with the vendor's digits)
     v5e = net.topology("v5e")
     v5p = net.topology("v5p")
@@ -85,7 +78,7 @@ def test_a_pod_s_totals() -> None:
     assert by_device.flops() == v7x.flops()
 
 
-def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts() -> None:
+def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts():
     pod = net.topology("v5p", "8x8x8")
     mesh = pod.mesh({"data": 64, "tensor": 8})
     assert [len(mesh[name]) for name in mesh] == [2, 1]
@@ -110,7 +103,7 @@ def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts() -> None:
 
 
 @pytest.mark.parametrize(("chip", "rate"), [("gb200", 50e9), ("gb300", 100e9)])
-def test_nvlink_domains_are_joined_by_a_card_for_each_gpu(chip: str, rate: float) -> None:
+def test_nvlink_domains_are_joined_by_a_card_for_each_gpu(chip, rate):
     four = net.topology(chip, 256)
     assert [(axis.name, axis.size) for axis in four.axes] == [("nvlink", 64), ("nic", 4)]
     mesh = four.mesh({"pipeline": 4, "expert": 64})
@@ -121,7 +114,7 @@ def test_nvlink_domains_are_joined_by_a_card_for_each_gpu(chip: str, rate: float
     assert outside.axes[0].protocols[0].rate == rate
 
 
-def test_tokens_of_a_host_are_exchanged_inside_it_and_only_its_share() -> None:
+def test_tokens_of_a_host_are_exchanged_inside_it_and_only_its_share():
     hosts = net.topology("h100", 32)
     moved = net.all_to_all(32e9, hosts.axes)
     inside, outside = moved.phases
@@ -130,7 +123,7 @@ def test_tokens_of_a_host_are_exchanged_inside_it_and_only_its_share() -> None:
 
 
 @pytest.mark.parametrize("active", [1, 2, 5])
-def test_a_token_has_to_reach_each_host_and_device_once(active: int) -> None:
+def test_a_token_has_to_reach_each_host_and_device_once(active):
     count, inside = 2, 4  # a token starts on device 0 of host 0: all ways to choose its experts
     hosts = net.topology("h100", inside, slices=count)
     crossed = received = 0
@@ -150,7 +143,7 @@ def test_a_token_has_to_reach_each_host_and_device_once(active: int) -> None:
 # --- collectives, by hand -------------------------------------------------------------------------
 
 
-def axis(chip: str, shape: Any, name: str, **options: Any) -> Any:
+def axis(chip, shape, name, **options):
     return net.topology(chip, shape, **options)[name]
 
 
@@ -188,9 +181,7 @@ def axis(chip: str, shape: Any, name: str, **options: Any) -> Any:
         (lambda: net.all_to_all(64000, axis("mi300x", 8, "xgmi")), 1000, 1),
     ],
 )
-def test_bytes_on_the_busiest_link_and_steps_by_hand(
-    asked: Any, link_bytes: float, steps: int
-) -> None:
+def test_bytes_on_the_busiest_link_and_steps_by_hand(asked, link_bytes, steps):
     moved = asked()
     assert moved.link_bytes == pytest.approx(link_bytes)
     assert sum(phase.steps for phase in moved.phases) == steps
@@ -206,7 +197,7 @@ def test_a_ring_sends_what_the_work_of_an_all_reduce_counts(chip: str, shape: An
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 5, 6, 8, 9])
-def test_a_tree_reaches_all_hosts_when_each_that_knows_tells_another(hosts: int) -> None:
+def test_a_tree_reaches_all_hosts_when_each_that_knows_tells_another(hosts):
     known, rounds = 1, 0
     while known < hosts:
         known, rounds = min(2 * known, hosts), rounds + 1
@@ -216,7 +207,7 @@ def test_a_tree_reaches_all_hosts_when_each_that_knows_tells_another(hosts: int)
 
 @pytest.mark.parametrize("devices", range(2, 10))
 @pytest.mark.parametrize("kind", ["line", "ring"])
-def test_the_busiest_link_of_an_all_to_all_by_every_pair(kind: str, devices: int) -> None:
+def test_the_busiest_link_of_an_all_to_all_by_every_pair(kind, devices):
     links = dict.fromkeys(product(range(devices), (1, -1)), 0.0)  # from each device, both ways
     for start, end in product(range(devices), repeat=2):
         ahead = (end - start) % devices
@@ -231,7 +222,7 @@ def test_the_busiest_link_of_an_all_to_all_by_every_pair(kind: str, devices: int
     assert moved.link_bytes == pytest.approx(max(links.values()))
 
 
-def test_groups_of_every_fourth_device_share_links_with_three_others() -> None:
+def test_groups_of_every_fourth_device_share_links_with_three_others():
     [ring] = net.topology("v6e", "16x16")["x"]
     every_fourth = ring.outer(4)
     assert (every_fourth.stride, every_fourth.outer(2).stride, ring.outer(8).stride) == (4, 8, 2)
@@ -251,13 +242,13 @@ def test_groups_of_every_fourth_device_share_links_with_three_others() -> None:
         (lambda over: net.all_to_all(8000, over), 125),  # what it would send itself
     ],
 )
-def test_what_a_device_adds_and_copies_itself_takes_its_memory_s_time(asked: Any, own: int) -> None:
+def test_what_a_device_adds_and_copies_itself_takes_its_memory_s_time(asked, own):
     links = Protocol(math.inf, own_rate=1.0)  # a byte a second, and no time on the links
     one = replace(axis("h100", 8, "nvlink")[0], protocols=(links,))
     assert asked(one).seconds == own
 
 
-def test_two_networks_work_at_the_same_time_and_wait_one_after_the_other() -> None:
+def test_two_networks_work_at_the_same_time_and_wait_one_after_the_other():
     gpus = net.topology("h100", 32)
     gathered = net.all_gather(32e9, gpus["nvlink", "nic"])
     inside, outside = gathered.phases
@@ -269,7 +260,7 @@ def test_two_networks_work_at_the_same_time_and_wait_one_after_the_other() -> No
     assert reached.latency == sum(phase.latency for phase in reached.phases) > 0
 
 
-def test_two_devices_of_a_chip_share_its_links_and_pass_on_inside() -> None:
+def test_two_devices_of_a_chip_share_its_links_and_pass_on_inside():
     whole = net.all_gather(1e9, net.topology("v7x", "4x4x4")["x", "y", "z"])
     by_device = net.all_gather(1e9, net.topology("v7x", "4x4x4", cores=True)["x", "y", "z", "core"])
     assert by_device.devices == 2 * whole.devices
@@ -287,9 +278,7 @@ some_bytes = st.floats(1, 1e12)
 
 
 @given(where=some_slice, nbytes=some_bytes, more=st.floats(1, 100))
-def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
-    where: tuple[str, Any], nbytes: float, more: float
-) -> None:
+def test_more_bytes_never_take_less_and_the_transfer_is_proportional(where, nbytes, more):
     axes = net.topology(*where).axes
     for kind in net.collectives.COLLECTIVES:
         over = axes[:1] if kind == "permute" else axes
@@ -299,9 +288,7 @@ def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
 
 
 @given(where=some_slice, nbytes=some_bytes, size=st.sampled_from([2, 4, 8, 16, 32]))
-def test_a_group_with_fewer_links_is_never_faster(
-    where: tuple[str, Any], nbytes: float, size: int
-) -> None:
+def test_a_group_with_fewer_links_is_never_faster(where, nbytes, size):
     slice_ = net.topology(*where)
     unwrapped = replace(slice_, axes=tuple(replace(axis, kind="line") for axis in slice_.axes))
     if slice_.chips % size == 0:
@@ -318,9 +305,7 @@ def test_a_group_with_fewer_links_is_never_faster(
     sizes=st.lists(st.sampled_from([2, 4]), min_size=3, max_size=3),
     nbytes=st.lists(st.floats(1e6, 1e10), min_size=4, max_size=4),
 )
-def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
-    roles: list[set[str]], sizes: list[int], nbytes: list[float]
-) -> None:
+def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(roles, sizes, nbytes):
     cube = net.topology("v5p", "8x8x8")
     mesh = cube.mesh({"a": 512 // math.prod(sizes[1:]), "b": sizes[1], "c": sizes[2]})
     groups = [[axis for role in sorted(group) for axis in mesh[role]] for group in roles]
@@ -340,9 +325,7 @@ def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
 
 
 @given(where=some_slice, nbytes=some_bytes)
-def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(
-    where: tuple[str, Any], nbytes: float
-) -> None:
+def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(where, nbytes):
     axes = net.topology(*where).axes
     gather = net.all_gather(nbytes, axes)
     scatter = net.reduce_scatter(nbytes, axes)
@@ -353,7 +336,7 @@ def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(
 
 
 @given(where=st.sampled_from(SLICES[:-1]), nbytes=some_bytes)
-def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes: float) -> None:
+def test_no_device_receives_faster_than_its_links(where, nbytes):
     chip, shape = where
     slice_ = net.topology(chip, shape)
     gathered = net.all_gather(nbytes, slice_.axes)
@@ -379,13 +362,13 @@ def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes
         (lambda: net.collective("gather", 1, ()), rh.UnknownName, "Nearest: 'all-gather'"),
     ],
 )
-def test_what_no_network_is_refused(asked: Any, error: type[Exception], words: str) -> None:
+def test_what_no_network_is_refused(asked, error, words):
     with pytest.raises(error, match=words):
         asked()
 
 
 @pytest.mark.parametrize("ceilings", net.CEILINGS)
-def test_the_least_of_its_lines_is_an_all_reduce_s_time(ceilings: str) -> None:
+def test_the_least_of_its_lines_is_an_all_reduce_s_time(ceilings):
     for chip, shape in (("h100", 8), ("b200", 4), ("v5p", "4x4x4"), ("v6e", "2x4"), ("mi300x", 8)):
         over = net.topology(chip, shape, ceilings=ceilings).fast
         lines = net.collectives.lines(over)
@@ -398,7 +381,7 @@ def test_the_least_of_its_lines_is_an_all_reduce_s_time(ceilings: str) -> None:
 
 
 @pytest.mark.parametrize("chip", ["a100-80gb", "h100", "h200", "b200", "b300", "gb200"])
-def test_a_server_s_small_all_reduces_take_as_long_as_they_were_measured_to(chip: str) -> None:
+def test_a_server_s_small_all_reduces_take_as_long_as_they_were_measured_to(chip):
     rows = rh.measured.table("custom_all_reduce")
     rows = rows[(rows.chip == chip) & (rows.bytes <= 2**24)]
     errors = [

@@ -1,11 +1,7 @@
 """Thirty questions, each asked at every door: the command, a file, and the two functions."""
 
-from __future__ import annotations
-
 import json
 import tomllib
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,7 +43,7 @@ QUESTIONS = [
 ]
 
 
-def options(words: str) -> dict[str, Any]:
+def options(words):
     """Return what a command's options say, numbers as numbers."""
     pairs = zip(*[iter(words.split())] * 2, strict=True)
     given = tomllib.loads(
@@ -60,14 +56,7 @@ def options(words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("model", "chip", "chips", "words"), QUESTIONS)
-def test_one_question_has_one_answer_at_every_door(
-    model: str,
-    chip: str,
-    chips: int,
-    words: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_one_question_has_one_answer_at_every_door(model, chip, chips, words, tmp_path, capsys):
     asked = options(words)
     command = ["serve", model, "--chip", chip, "--chips", str(chips), *words.split(), "--json"]
     assert main(command) == 0
@@ -81,7 +70,7 @@ def test_one_question_has_one_answer_at_every_door(
     apart = {"readers": serving.Readers(readers)} if readers else {}
     load = serving.load(model, place, **asked, **apart)
 
-    def inline(value: Any) -> str:
+    def inline(value):
         if isinstance(value, dict):
             return f"{{{', '.join(f'{key} = {inline(n)}' for key, n in value.items())}}}"
         return json.dumps(value)

@@ -1,13 +1,10 @@
 """The package as a whole: what importing it costs, which way imports point, what is shipped."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,7 +25,7 @@ FLOORS = {
 HEAVY = ("jax", "jaxlib", "matplotlib", "seaborn", "pandas", "scipy", "IPython")
 
 
-def python(code: str) -> str:
+def python(code):
     # With compiled modules kept, as an installation has them
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-c", code]
@@ -36,7 +33,7 @@ def python(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_import_loads_nothing_heavy() -> None:
+def test_import_loads_nothing_heavy():
     names = "analyze, explain, labs, model, scoreboard, serving, training, validation"
     code = f"import sys; from roofline import {names}"
     code += "; print(*sorted(m for m in sys.modules if '.' not in m))"
@@ -44,7 +41,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.skipif(find_spec("libtpu") is None, reason="the TPU compiler isn't installed")
-def test_whoever_starts_jax_without_a_tpu_reads_nothing_of_it() -> None:
+def test_whoever_starts_jax_without_a_tpu_reads_nothing_of_it():
     """As after a plain installation: JAX asks libtpu for a TPU, which complains of its hosts."""
     mine = ("TPU_", "JAX_PLATFORMS", "TF_CPP_MIN_LOG_LEVEL")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
@@ -55,7 +52,7 @@ def test_whoever_starts_jax_without_a_tpu_reads_nothing_of_it() -> None:
     assert done.stdout.strip() in ("cpu", "gpu", "tpu")
 
 
-def test_what_needs_jax_says_so_by_name_and_how_to_install_it() -> None:
+def test_what_needs_jax_says_so_by_name_and_how_to_install_it():
     doors = (
         "roofline.explain(f) roofline.explain('.') roofline.measure.time(f) roofline.measure.run() "
     )
@@ -83,7 +80,7 @@ main(["explain", "."])
     assert [line for line in said if "pip install jax" not in line] == []
 
 
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
+def statements(tree):
     """The nodes of a file that run: all but what only type checkers read."""
     for node in ast.iter_child_nodes(tree):
         if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
@@ -91,7 +88,7 @@ def statements(tree: ast.AST) -> Iterator[ast.AST]:
             yield from statements(node)
 
 
-def imports(path: Path) -> Iterator[str]:
+def imports(path):
     """The modules of both packages that a file imports, inside functions too."""
     for node in statements(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom):
@@ -107,7 +104,7 @@ def imports(path: Path) -> Iterator[str]:
             yield from (a.name for a in node.names if a.name.split(".")[0] in FLOORS)
 
 
-def rooms(package: str) -> dict[str, list[Path]]:
+def rooms(package):
     """The files of each room, a module or a folder of them."""
     folder = books.ROOT / package
     files = {path.stem: [path] for path in folder.glob("*.py") if path.stem != "__init__"}
@@ -115,7 +112,7 @@ def rooms(package: str) -> dict[str, list[Path]]:
     return files | {name: sorted(room.glob("*.py")) for name, room in folders.items()}
 
 
-def upward(package: str) -> set[str]:
+def upward(package):
     floors = FLOORS[package]
     found = set()
     for room, paths in rooms(package).items():
@@ -131,12 +128,12 @@ def upward(package: str) -> set[str]:
 
 
 @pytest.mark.parametrize("package", FLOORS)
-def test_no_import_points_upwards(package: str) -> None:
+def test_no_import_points_upwards(package):
     assert set(rooms(package)) <= set(FLOORS[package]), "a room has no floor: add it to FLOORS"
     assert upward(package) == set()
 
 
-def test_the_helpers_need_no_jax() -> None:
+def test_the_helpers_need_no_jax():
     heavy = [
         path
         for path in (books.ROOT / "roofline_helpers").rglob("*.py")
@@ -147,7 +144,7 @@ def test_the_helpers_need_no_jax() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_has_the_data(tmp_path: Path) -> None:
+def test_the_wheel_has_the_data(tmp_path):
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     command += ["--no-build-isolation", "--wheel-dir", str(tmp_path), str(books.ROOT)]
     subprocess.run(command, check=True, capture_output=True)

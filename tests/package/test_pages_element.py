@@ -3,7 +3,6 @@
 import json
 import re
 from html import escape
-from typing import Any
 
 import pytest
 
@@ -14,12 +13,12 @@ from roofline_helpers.pages import questions
 OPTIONS = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "It is larger."}
 
 
-def build(key: str, entry: Any, right: Any = (), then: Any = None) -> pages.element.Element:
+def build(key, entry, right=(), then=None):
     return questions.build(key, questions.Asked("t", False, entry), {}, right, then)
 
 
-def choice(then: Any = None, **changes: Any) -> pages.element.Element:
-    fields: dict[str, Any] = {
+def choice(then=None, **changes):
+    fields = {
         "prompt": "Which?",
         "options": OPTIONS,
         "right": "the batch",
@@ -29,12 +28,12 @@ def choice(then: Any = None, **changes: Any) -> pages.element.Element:
     return build("t-choice", questions.ChoiceEntry(**fields), right, then)
 
 
-def number(then: Any = None, **changes: Any) -> pages.element.Element:
-    fields: dict[str, Any] = {"prompt": "How much?", "solution": 240.5} | changes
+def number(then=None, **changes):
+    fields = {"prompt": "How much?", "solution": 240.5} | changes
     return build("t-number", questions.NumberEntry(**fields), then=then)
 
 
-def sent(html: str) -> Any:
+def sent(html):
     """What JavaScript gets."""
     return json.loads(re.findall("data-json='(.*?)'", html)[0])
 
@@ -48,14 +47,12 @@ def sent(html: str) -> Any:
         (number, {"wrong": [questions.Wrong("Close.", 240)]}, BadValue, "would also meet the sol"),
     ],
 )
-def test_a_bad_question_is_refused(
-    kind: Any, changes: dict[str, Any], error: type[Exception], text: str
-) -> None:
+def test_a_bad_question_is_refused(kind, changes, error, text):
     with pytest.raises(error, match=text):
         kind(**changes)
 
 
-def test_text_is_escaped_everywhere() -> None:
+def test_text_is_escaped_everywhere():
     evil = "</script><b onclick='x'>&"
     options = {evil: f"1{evil}", "b": f"2{evil}"}
     element = choice(prompt=evil, options=options, right="b", then=evil)
@@ -67,7 +64,7 @@ def test_text_is_escaped_everywhere() -> None:
     assert "<b" not in number(unit="<b>", why="<b>", hint="<b>").markup()
 
 
-def test_the_answer_is_folded_with_the_reasons_and_not_in_the_text() -> None:
+def test_the_answer_is_folded_with_the_reasons_and_not_in_the_text():
     element = choice()
     question, answer = element.fallback.split("<summary>Show the answer</summary>")
     assert "The smallest decides." not in question + element.plain

@@ -6,7 +6,7 @@ from roofline_helpers.common.show import significant
 from roofline_helpers.pages.judge import slack
 
 
-def test_what_the_page_prints_is_right() -> None:
+def test_what_the_page_prints_is_right():
     """Whatever the solution and however few its digits: read off the page, it is accepted."""
     faults = []
     for exact in [0, *np.geomspace(1.2e-9, 8.7e12, 997), 15.4, 12.5, 0.95, 9.995, 99.5, 104.9]:

@@ -32,13 +32,13 @@ ALL = {**INSTRUMENTS, **LABS}
 
 
 @functools.cache
-def made(kind: str) -> pages.element.Element:
+def made(kind):
     """An element, made once for all tests: a lab takes seconds."""
-    element: pages.element.Element = ALL[kind]()
+    element = ALL[kind]()
     return element
 
 
-def test_the_design_challenge_asks_what_is_so() -> None:
+def test_the_design_challenge_asks_what_is_so():
     data = made("design").data
     today = serving.step(models.LLAMA_3_8B, "h100", **TODAY)
     right = [option["right"] for option in data["predict"]["options"]]
@@ -55,7 +55,7 @@ def test_the_design_challenge_asks_what_is_so() -> None:
     assert serving.step(models.LLAMA_3_8B, "h100", **{**TODAY, "batch": 64}).fits
 
 
-def test_at_the_edge_one_person_s_batch_does_not_pay() -> None:
+def test_at_the_edge_one_person_s_batch_does_not_pay():
     edge = made("design").data["edge"]
     today = serving.step(models.LLAMA_3_8B, "orin-nx", **EDGE)
     assert significant(today.tokens_per_second) in edge["story"][1]
@@ -85,7 +85,7 @@ def test_at_the_edge_one_person_s_batch_does_not_pay() -> None:
     assert asked["lab-edge-l4"] == pytest.approx(today.seconds / there.seconds)
 
 
-def test_the_wall_s_goal_is_not_won_by_the_largest_chip_or_batch() -> None:
+def test_the_wall_s_goal_is_not_won_by_the_largest_chip_or_batch():
     data = made("memory-wall").data
     times, goal = data["measured"]["times"], data["goal"]
     costs = {(c, t, m): goal_cost(times, c, t, m) for c in TIMED for t in TIMED[c] for m in ROWS}
@@ -102,7 +102,7 @@ def test_the_wall_s_goal_is_not_won_by_the_largest_chip_or_batch() -> None:
     assert rh.chip("h100").roofline("fp8").bound(job) == "compute"
 
 
-def test_the_design_s_tasks_have_one_answer_each() -> None:
+def test_the_design_s_tasks_have_one_answer_each():
     data = made("design").data
     assert [step["batch"] for step in data["measured"]["steps"]] == [1, 16, 64]
     tasks = {task["key"]: task for task in data["tasks"]}
@@ -125,9 +125,9 @@ def test_the_design_s_tasks_have_one_answer_each() -> None:
     assert fused.bytes < 0.9 * prompt.bytes
 
 
-def test_every_measured_decode_step_is_within_the_margin() -> None:
+def test_every_measured_decode_step_is_within_the_margin():
     record = files.decode()
-    took: list[tuple[str, str, dict[str, int], float]] = []
+    took = []
     for row in record["steps"]:
         way = {"batch": row["batch"], "context": record["context"]}
         times = [seconds for name, seconds in row.items() if name != "batch"]
@@ -146,7 +146,7 @@ def test_every_measured_decode_step_is_within_the_margin() -> None:
 
 
 @pytest.mark.parametrize("key", BRIEFS)
-def test_a_plain_server_on_a_brief_s_first_chip_misses_it(key: str) -> None:
+def test_a_plain_server_on_a_brief_s_first_chip_misses_it(key):
     brief = BRIEFS[key]
     plain = {"chips": 1, "batch": 8, "fusion": "none", "attention": "naive"}
     types = {"weights": "bf16", "activations": "bf16", "cache": "bf16"}

@@ -1,7 +1,5 @@
 """The book's questions as data: what their files may hold, and what they become."""
 
-from typing import Any
-
 import pytest
 
 import roofline_helpers as rh
@@ -45,7 +43,7 @@ feedback = "Two: {n}."
 prompt = "And {size}?"
 solution = 3
 """
-VALUES: dict[str, Any] = {
+VALUES = {
     "roof": rh.Roofline(peak=1e15, levels=3.2e12),
     "n": 4096,
     "parts": {"one third": 1 / 3},
@@ -54,14 +52,14 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.fixture
-def questions(monkeypatch: pytest.MonkeyPatch) -> None:
+def questions(monkeypatch):
     """Let these be the questions of the book."""
     read = dict(read_questions("t", FILE))
     monkeypatch.setattr(module, "bank", lambda: read)
 
 
 @pytest.mark.usefixtures("questions")
-def test_a_number_is_what_the_cell_passes() -> None:
+def test_a_number_is_what_the_cell_passes():
     element = pages.question("t-ridge", then=rh.table([{"a": "x", "b": 1}]), **VALUES)
     data = element.data
     assert data["question"] == "Peak: 1 PFLOP/s; 4,096 rows, 33% of {all}. Which ridge?"
@@ -74,7 +72,7 @@ def test_a_number_is_what_the_cell_passes() -> None:
 
 
 @pytest.mark.usefixtures("questions")
-def test_exercises_are_a_sheet() -> None:
+def test_exercises_are_a_sheet():
     sheet = pages.exercises("t", size=1234.5)
     assert [exercise["question"] for exercise in sheet.data["exercises"]] == ["And 1,234?"]
     with pytest.raises(UnknownName, match=r"chapter with exercises 'u'.*Allowed: t"):
@@ -89,5 +87,5 @@ def test_exercises_are_a_sheet() -> None:
         ("si B", "1.23 kB"),
     ],
 )
-def test_a_format_may_end_with_a_unit(form: str, says: str) -> None:
+def test_a_format_may_end_with_a_unit(form, says):
     assert _FILL.vformat(f"{{x:{form}}}", (), {"x": 1234}) == says

@@ -11,7 +11,7 @@ STATES = riddle.orders()
 LEAST, BEST = riddle.best(STATES)
 
 
-def test_the_states_are_the_record() -> None:
+def test_the_states_are_the_record():
     rows = riddle.record()["rows"]
     written = [row for row in rows if "scan" in row]
     assert len(written) == 40
@@ -45,7 +45,7 @@ def test_the_states_are_the_record() -> None:
         assert sum(one["kernels"].values()) == pytest.approx(1e3 * kernels, abs=0.05)
 
 
-def test_no_order_costs_less_than_the_best() -> None:
+def test_no_order_costs_less_than_the_best():
     by_hand = [STATES[state]["ms"] for state in ("", "c", "uc", "udc", "k", "ko")]
     assert BEST == "cudkos"
     assert pytest.approx(sum(by_hand)) == LEAST
@@ -58,7 +58,7 @@ def test_no_order_costs_less_than_the_best() -> None:
     assert reached["kos"] == pytest.approx(LEAST)
 
 
-def test_quoted_lines_are_the_example_s() -> None:
+def test_quoted_lines_are_the_example_s():
     folder = books.ROOT / "examples/llama_decode"
     source = "".join((folder / name).read_text("utf-8") for name in ("model.py", "steps.py"))
     lines = " ".join(line for move in riddle.MOVES.values() for line in move[1:])

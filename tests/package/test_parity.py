@@ -13,12 +13,11 @@ from parity_suite import (
     one_in_a_few,
     points,
 )
-from playwright.sync_api import Browser
 
 from roofline.labs.javascript import script as model_script
 
 
-def test_javascript_agrees_with_python(chromium: Browser) -> None:
+def test_javascript_agrees_with_python(chromium):
     few = {"product": 17, "step": 17, "instead": 4, "best": 4}
     asked = points() if THOROUGH else one_in_a_few(few)
     answers = in_browser(chromium, model_script(), asked)

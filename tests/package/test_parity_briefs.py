@@ -3,13 +3,11 @@
 import itertools
 import json
 import random
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
 
 from roofline import labs
-from roofline.labs.briefs import BRIEFS, COUNTED, DAYS, RENT, Brief, days, judge
+from roofline.labs.briefs import BRIEFS, COUNTED, DAYS, RENT, days, judge
 from roofline.labs.javascript import script as model_script
 from roofline.serving.tensor_parallel import chip_counts
 from roofline_helpers.pages.element import to_json
@@ -19,7 +17,7 @@ RUN = """([key, settings]) => JSON.stringify(settings.map((setting) =>
   briefs.judge(data, data.briefs[key], setting)))"""
 
 
-def designs(brief: Brief) -> list[dict[str, Any]]:
+def designs(brief):
     """Every design that the page offers."""
     fields = {
         "chip": brief.chips,
@@ -39,7 +37,7 @@ def designs(brief: Brief) -> list[dict[str, Any]]:
 
 @pytest.mark.weekly
 @pytest.mark.parametrize("key", BRIEFS)
-def test_no_design_beats_the_best_known_one(key: str) -> None:
+def test_no_design_beats_the_best_known_one(key):
     brief = BRIEFS[key]
     least = judge(brief, brief.best)
     assert least.met
@@ -59,7 +57,7 @@ def test_no_design_beats_the_best_known_one(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", BRIEFS)
-def test_the_page_judges_as_python_does(chromium: Browser, key: str) -> None:
+def test_the_page_judges_as_python_does(chromium, key):
     brief = BRIEFS[key]
     tried = [brief.best, *random.Random(3).sample(designs(brief), 20)]
     served = {"model": brief.model, "context": brief.context, **COUNTED[brief.counted]}

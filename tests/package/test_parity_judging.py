@@ -4,10 +4,8 @@ import itertools
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
 
 import roofline_helpers as rh
 from roofline.labs import judging
@@ -32,14 +30,14 @@ PAGE = Path(__file__).parents[2] / "book/your-kernel.md"
 KINDS = ("matmul", "attention", "elementwise", "rowwise", "counts")
 
 
-def shape_of(kind: str, chance: random.Random) -> dict[str, Any]:
+def shape_of(kind, chance):
     """Return a kernel's sizes: round ones as programs have them, and odd ones."""
 
-    def size(low: int, high: int) -> int:
+    def size(low, high):
         n = 2 ** chance.uniform(low, high)
         return max(1, round(n)) if chance.random() < 0.3 else 2 ** round(chance.uniform(low, high))
 
-    sizes: dict[str, Any] = {
+    sizes = {
         "matmul": lambda: {name: size(3, 14) for name in "mnk"},
         "attention": lambda: {"batch": size(0, 6), "kvHeads": 2 ** chance.randint(0, 3)},
         "elementwise": lambda: {
@@ -61,7 +59,7 @@ def shape_of(kind: str, chance: random.Random) -> dict[str, Any]:
     return {"kind": kind, **sizes}
 
 
-def work_of(shape: dict[str, Any], dtype: str) -> rh.Work:
+def work_of(shape, dtype):
     """Return what Python counts."""
     s, kind = shape, shape["kind"]
     if kind == "matmul":
@@ -77,7 +75,7 @@ def work_of(shape: dict[str, Any], dtype: str) -> rh.Work:
     return rh.work.flash_attention(*sides, *heads, dtype, causal=s["causal"])
 
 
-def asked() -> list[list[Any]]:
+def asked():
     """Return kernels of every kind on every chip and type, more where XLA's were measured."""
     chance, found = random.Random(11), []
     for chip in rh.all_chips():
@@ -92,7 +90,7 @@ def asked() -> list[list[Any]]:
     return found
 
 
-def test_the_page_says_what_python_says(chromium: Browser) -> None:
+def test_the_page_says_what_python_says(chromium):
     questions, page = asked(), chromium.new_page()
     numbers = next(text for text in element.ASK.scripts() if "const numbers" in text)
     verdicts = next(text for text in instruments.INSTRUMENT.scripts() if "const verdicts" in text)
@@ -123,7 +121,7 @@ def test_the_page_says_what_python_says(chromium: Browser) -> None:
     }
 
 
-def test_the_page_begins_with_a_true_example() -> None:
+def test_the_page_begins_with_a_true_example():
     one = rh.judge(rh.work.matmul(64, 8192, 8192), "h100", 62e-6)
     said = PAGE.read_text("utf-8")
     for number in (one.least, one.expected, one.low, one.high):

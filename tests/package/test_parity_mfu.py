@@ -2,12 +2,10 @@
 
 import json
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
-from browser import Serve, Visit, overflow, violations
-from playwright.sync_api import Browser, expect
+from browser import overflow, violations
+from playwright.sync_api import expect
 
 from roofline.labs.mfu import MFU, TYPES, script, training_mfu
 from roofline.training.setting import RECOMPUTE
@@ -20,7 +18,7 @@ from roofline_helpers.pages.instruments import model_script
 RUN = "(settings) => JSON.stringify(settings.map((setting) => mfu.of(setting)))"
 
 
-def settings() -> list[dict[str, Any]]:
+def settings():
     """Return settings of every model and chip: little, usual, and more than the peak."""
     chance, found = random.Random(5), []
     for device in all_chips():
@@ -35,7 +33,7 @@ def settings() -> list[dict[str, Any]]:
     return found
 
 
-def test_the_page_computes_and_says_what_python_does(chromium: Browser) -> None:
+def test_the_page_computes_and_says_what_python_does(chromium):
     page, asked = chromium.new_page(), settings()
     code = f"(settings) => {{ {_alone()}\nreturn ({RUN})(settings) }}"
     answers = json.loads(page.evaluate(code, asked))
@@ -53,7 +51,7 @@ def test_the_page_computes_and_says_what_python_does(chromium: Browser) -> None:
     assert any(answer["faults"] for answer in answers)
 
 
-def _alone() -> str:
+def _alone():
     """Return the script without its element, which needs a page."""
     numbers = next(text for text in element.ASK.scripts() if "const numbers" in text)
     return f"{numbers}\n{model_script()}\n{script().partition(chr(10) + '{' + chr(10))[0]}"
@@ -69,9 +67,7 @@ PAGE = (
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_device_by_the_name_that_it_prints(
-    visit: Visit, serve: Serve, tmp_path: Path, width: int
-) -> None:
+def test_a_device_by_the_name_that_it_prints(visit, serve, tmp_path, width):
     (tmp_path / "index.html").write_text(PAGE.replace("{}", training_mfu().markup()), "utf-8")
     (tmp_path / "a.js").write_text(element.script(MFU), "utf-8")
     page = visit(f"{serve(tmp_path)}index.html", width=width)

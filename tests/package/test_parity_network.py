@@ -3,9 +3,6 @@
 import json
 from importlib import resources
 from math import isclose
-from typing import Any
-
-from playwright.sync_api import Browser, Page
 
 from roofline import labs, network, training
 from roofline.labs.shardings import SLICES
@@ -15,7 +12,7 @@ WIDTHS = (1024, 28672)
 RUN = """(points) => JSON.stringify(points.map(([cut, of]) => network.layer(cut, of)))"""
 
 
-def points() -> list[tuple[list[Any], training.Layer]]:
+def points():
     """What the page computes, and Python's layer."""
     data = labs.sharding().data
     asked = []
@@ -34,7 +31,7 @@ def points() -> list[tuple[list[Any], training.Layer]]:
     return asked
 
 
-def computed(page: Page, script: str, asked: list[Any]) -> list[dict[str, Any]]:
+def computed(page, script, asked):
     """What a script makes of the points."""
     text = page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", asked)
     return list(json.loads(text))
@@ -43,7 +40,7 @@ def computed(page: Page, script: str, asked: list[Any]) -> list[dict[str, Any]]:
 NUMBERS = ("flops", "products", "gathers", "sums", "seconds", "attainable")
 
 
-def faults(theirs: list[dict[str, Any]], mine: list[training.Layer]) -> int:
+def faults(theirs, mine):
     """How many layers differ in any number or word."""
     return sum(
         answer.get("bound") != layer.bound
@@ -52,7 +49,7 @@ def faults(theirs: list[dict[str, Any]], mine: list[training.Layer]) -> int:
     )
 
 
-def test_javascript_agrees_with_python(chromium: Browser) -> None:
+def test_javascript_agrees_with_python(chromium):
     script = (resources.files("roofline") / "labs/assets" / "network.js").read_text("utf-8")
     expected = points()
     inputs = [point for point, _ in expected]

@@ -2,12 +2,9 @@
 
 import itertools
 import json
-from collections.abc import Iterator
 from importlib import resources
-from typing import Any
 
 from parity_suite import faults
-from playwright.sync_api import Browser
 
 import roofline_helpers as rh
 from roofline_helpers import verdicts
@@ -43,7 +40,7 @@ SIDES = [
 ]
 
 
-def points() -> Iterator[list[Any]]:
+def points():
     """Yield on each chip a few kernels of every kind, others on the next."""
     names = ("batch", "heads", "kvHeads", "queries", "keys", "dim")
     attention = [
@@ -62,7 +59,7 @@ def points() -> Iterator[list[Any]]:
         yield ["counts", size, "h100", "bf16"]
 
 
-def work_of(kind: str, given: Any, dtype: str) -> rh.Work:
+def work_of(kind, given, dtype):
     """Return what Python counts."""
     if kind == "counts":
         return rh.Work("kernel", {"x": given[1]}, {}, matrix_flops=given[0], dtype=dtype)
@@ -72,7 +69,7 @@ def work_of(kind: str, given: Any, dtype: str) -> rh.Work:
     return rh.work.flash_attention(batch, queries, keys, heads, dim, kv_heads, dtype, causal=causal)
 
 
-def of_python(kind: str, given: Any, chip: str, dtype: str) -> dict[str, Any]:
+def of_python(kind, given, chip, dtype):
     job = work_of(kind, given, dtype)
     verdict = verdicts.verdict(job, chip)
     # the page asks nothing of what stays between kernels
@@ -91,7 +88,7 @@ def of_python(kind: str, given: Any, chip: str, dtype: str) -> dict[str, Any]:
     }
 
 
-def asked(chromium: Browser, questions: list[list[Any]]) -> Any:
+def asked(chromium, questions):
     folder = resources.files("roofline_helpers") / "pages/assets"
     floors = {"tpu": assumed_floor("tpu"), "other": assumed_floor("gpu")}
     script = (
@@ -106,7 +103,7 @@ def asked(chromium: Browser, questions: list[list[Any]]) -> Any:
         tab.close()
 
 
-def test_the_page_says_what_python_says(chromium: Browser) -> None:
+def test_the_page_says_what_python_says(chromium):
     questions = list(points())
     answers = asked(chromium, questions)
     wrong = [

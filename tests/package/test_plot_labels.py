@@ -21,9 +21,7 @@ pytestmark = pytest.mark.usefixtures("own_style")
         ([19, 20], [18, 20]),  # the end is at 20
     ],
 )
-def test_names_are_spread_to_the_nearest_places_in_their_order(
-    wanted: list[float], placed: list[float]
-) -> None:
+def test_names_are_spread_to_the_nearest_places_in_their_order(wanted, placed):
     assert spread(np.array(wanted, float), 2, -20, 20).tolist() == placed
 
 

@@ -1,8 +1,6 @@
 """tools/programs.py: a kept program is what the compiler makes, and another one is never taken."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from compiled_reports import needs, per_chip
@@ -24,12 +22,12 @@ class Enough(BaseException):
     """Ends an analysis before anything is compiled."""
 
 
-def asked(fn: Callable[..., Any], *args: Any, chip: str) -> tuple[Any]:
+def asked(fn, *args, chip):
     """Return what `analyze` asks `compiler.compile_ahead` for."""
     needs(chip)
-    seen: list[tuple[Any]] = []
+    seen = []
 
-    def note(*arguments: Any) -> None:
+    def note(*arguments):
         seen.append(arguments)
         raise Enough
 
@@ -42,7 +40,7 @@ def asked(fn: Callable[..., Any], *args: Any, chip: str) -> tuple[Any]:
 
 @per_chip
 @pytest.mark.parametrize("name", ["elementwise", "pallas"])
-def test_a_kept_program_is_what_the_compiler_makes_now(name: str, chip: str) -> None:
+def test_a_kept_program_is_what_the_compiler_makes_now(name, chip):
     fn, args, _ = SUITE[name].call
     arguments = asked(fn, *args, chip=chip)
     if not programs.kept():

@@ -1,13 +1,9 @@
 """Measured collectives against the network model: errors, and what its constants come from."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
 
-import pandas
 import pytest
 
 from roofline import network, validation
@@ -19,32 +15,32 @@ REACHED = CONSTANTS["reached"]
 
 
 @pytest.fixture(scope="module")
-def rows() -> pandas.DataFrame:
+def rows():
     return validation.collectives()
 
 
 @pytest.fixture(scope="module")
-def judged(rows: pandas.DataFrame) -> pandas.DataFrame:
+def judged(rows):
     return rows[rows.judged].assign(off=lambda frame: frame.error.abs())
 
 
-def test_half_of_all_rows_are_within_a_tenth(judged: pandas.DataFrame) -> None:
+def test_half_of_all_rows_are_within_a_tenth(judged):
     assert len(judged) >= 450
     assert judged.off.median() <= 0.10
     assert (judged.off <= LARGE).mean() >= 0.90
 
 
-def test_nothing_measured_beats_its_bound(rows: pandas.DataFrame) -> None:
+def test_nothing_measured_beats_its_bound(rows):
     assert (rows["measured µs"] >= rows["bound µs"]).all()
     assert (rows["bound µs"] > 0).all()
 
 
 @pytest.fixture(scope="module")
-def layers() -> pandas.DataFrame:
+def layers():
     return validation.layers()
 
 
-def test_layers_over_gpus_are_predicted_within_a_fifth(layers: pandas.DataFrame) -> None:
+def test_layers_over_gpus_are_predicted_within_a_fifth(layers):
     whole = layers[layers.variant == ""]
     assert whole.error.abs().median() <= 0.04
     assert whole.error.abs().max() <= 1 / 5
@@ -57,8 +53,8 @@ def test_layers_over_gpus_are_predicted_within_a_fifth(layers: pandas.DataFrame)
 # --- the constants, again from the rows that they come from ---------------------------------------
 
 
-def points(name: str, kind: str, devices: int, shape: str | None = None) -> dict[int, float]:
-    record: dict[str, Any] = json.loads((DATA / "collectives" / f"{name}.json").read_text("utf-8"))
+def points(name, kind, devices, shape=None):
+    record = json.loads((DATA / "collectives" / f"{name}.json").read_text("utf-8"))
     [curve] = [
         curve
         for curve in record["curves"]
@@ -67,7 +63,7 @@ def points(name: str, kind: str, devices: int, shape: str | None = None) -> dict
     return {int(nbytes): seconds for nbytes, seconds in curve["points"]}
 
 
-def torus() -> tuple[float, float]:
+def torus():
     """Rate and startup that solve the smallest and the largest row of a curve."""
     curve = points("google-v7x", "all-gather", 4, "2x2x1")
     ((small, least), (large, most)) = min(curve.items()), max(curve.items())
@@ -76,6 +72,6 @@ def torus() -> tuple[float, float]:
     return rate, least - received * small / rate - 2 * 1e-6
 
 
-def test_the_torus_s_rate_solves_two_rows_of_one_curve() -> None:
+def test_the_torus_s_rate_solves_two_rows_of_one_curve():
     rate, _ = torus()
     assert rate / 200e9 == pytest.approx(REACHED["ici"]["efficiency"], rel=1e-3)

@@ -1,9 +1,6 @@
 """A file of one's own steps: what is read, what is predicted, what is refused."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -35,13 +32,13 @@ context = 1500
 """
 
 
-def file(folder: Path, text: str) -> Path:
+def file(folder, text):
     path = folder / "steps.toml"
     path.write_text(text, "utf-8")
     return path
 
 
-def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
+def test_a_row_is_predicted_as_the_board_s_row(tmp_path):
     gpus = DECODE.replace('"2x4"', "8").replace("v6e", "h200").replace('"decode"', '"h200"')
     predicted = validation.predict(file(tmp_path, OURS + DECODE + gpus))
     row = roofline.scoreboard(law=True).loc["h100-8-llama-3-8b-fp8"]
@@ -60,9 +57,7 @@ def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
     assert h200["high s"] / h200["predicted s"] == pytest.approx(1.23)  # of dense tokens
 
 
-def test_the_command_prints_and_gives_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_and_gives_json(tmp_path, capsys):
     path = str(file(tmp_path, OURS + DECODE))
     assert main(["predict", path]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -91,7 +86,7 @@ first = 0.2
 """
 
 
-def test_a_service_is_predicted_with_the_range_of_its_kind(tmp_path: Path) -> None:
+def test_a_service_is_predicted_with_the_range_of_its_kind(tmp_path):
     apart = LOAD.replace("shape = 8", "shape = 4").replace('"served"', '"apart"')
     apart += "readers = {count = 2, shape = 8, rate = 5e10}\nworkers = 3\n"
     lacking = LOAD.replace("inputs", "# inputs").replace('"served"', '"lacking"')
@@ -116,7 +111,7 @@ def test_a_service_is_predicted_with_the_range_of_its_kind(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["row = 3", "row = [1, 2]", '[row]\nchip = "h100"'])
-def test_a_file_whose_rows_are_no_blocks(tmp_path: Path, text: str) -> None:
+def test_a_file_whose_rows_are_no_blocks(tmp_path, text):
     with pytest.raises(rh.BadValue, match=r"isn't a block \[\[row\]\]"):
         validation.predict(file(tmp_path, text))
 
@@ -144,9 +139,7 @@ WIDTHS = "layers=32, d_model=4096, heads=32, kv_heads=8, head_dim=128, d_ff=1433
         *("measured", "draft"),
     ),
 )
-def test_a_row_that_is_wrong_is_named_and_the_others_are_predicted(
-    tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_that_is_wrong_is_named_and_the_others_are_predicted(tmp_path, text, said, capsys):
     path = file(
         tmp_path,
         OURS
@@ -161,6 +154,6 @@ def test_a_row_that_is_wrong_is_named_and_the_others_are_predicted(
 
 
 @pytest.mark.parametrize(("text", "said"), [("row = [", "not TOML"), ("", "No such file")])
-def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_wrong_is_named(tmp_path, text, said):
     with pytest.raises(rh.RooflineError, match=said):
         validation.predict(file(tmp_path, text) if text else tmp_path / "none.toml")

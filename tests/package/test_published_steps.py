@@ -1,11 +1,8 @@
 """Published training steps: each row's own arithmetic, its bound, and the errors of all."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import numpy
-import pandas
 import pytest
 from row_by_row import row_by_row
 
@@ -20,21 +17,21 @@ ROWS = [step for step in ALL if isinstance(step, PublishedStep)]
 
 
 @pytest.fixture(scope="module")
-def board() -> pandas.DataFrame:
+def board():
     return roofline.scoreboard()
 
 
-def test_decode_steps_are_predicted_too(board: pandas.DataFrame) -> None:
+def test_decode_steps_are_predicted_too(board):
     decode = board[board.step == "decode"]
     assert (decode.error.abs() < 0.20).all()
     assert decode.error.abs().mean() < decode["rule of thumb error"].abs().mean()
 
 
-def test_each_row_s_own_figures_agree() -> None:
+def test_each_row_s_own_figures_agree():
     row_by_row(ROWS, own_figures_agree)
 
 
-def own_figures_agree(step: PublishedStep) -> None:
+def own_figures_agree(step):
     chips = step.topology.chips
     printed = step.printed
     if "tokens" in printed and "seconds" in printed:
@@ -74,7 +71,7 @@ MADE_OF = {
 """MaxText's names of what each product leaves."""
 
 
-def test_what_a_recipe_does_not_keep_is_computed_again() -> None:
+def test_what_a_recipe_does_not_keep_is_computed_again():
     ironwood = [step for step in ROWS if step.chip == "v7x"]
     for step in ironwood:
         recipe = max((name for name in SAVED_FOR_BACKWARD if name in step.key), key=len)
@@ -87,11 +84,11 @@ def test_what_a_recipe_does_not_keep_is_computed_again() -> None:
     assert len(ironwood) >= 16
 
 
-def test_nothing_beats_its_bound() -> None:
+def test_nothing_beats_its_bound():
     assert [step.key for step in ALL if step.published.least_seconds >= step.seconds] == []
 
 
-def test_the_prediction_beats_the_rule_of_thumb(board: pandas.DataFrame) -> None:
+def test_the_prediction_beats_the_rule_of_thumb(board):
     off = board.error.abs()
     rule = board["rule of thumb error"].abs()
     assert off.median() < 0.20
@@ -105,8 +102,8 @@ def test_the_prediction_beats_the_rule_of_thumb(board: pandas.DataFrame) -> None
     assert mixtures.error.max() < 0.1
 
 
-def test_the_term_for_slices_is_the_median_of_the_published_sweeps() -> None:
-    sweeps: dict[object, dict[float, float]] = {}
+def test_the_term_for_slices_is_the_median_of_the_published_sweeps():
+    sweeps = {}
     for step in (row for row in ROWS if row.topology.chip.kind == "tpu"):
         slices = step.topology.slices
         alone = step.by_law.seconds - step.by_law.scale
@@ -131,7 +128,7 @@ def test_the_term_for_slices_is_the_median_of_the_published_sweeps() -> None:
 # --- accepted predictions -------------------------------------------------------------------------
 
 
-def test_every_prediction_is_the_one_that_was_accepted() -> None:
+def test_every_prediction_is_the_one_that_was_accepted():
     changed = predictions.differing(predictions.kept(), predictions.now())
     hint = "if meant: python -m tools.predictions --update"
     assert not changed, "\n".join([*changed, hint])
@@ -143,7 +140,7 @@ COMPILED = [step for step in ROWS if step.recipe is not None]
 
 
 @pytest.mark.parametrize("step", COMPILED, ids=lambda step: step.key)
-def test_a_program_does_what_its_recipe_asks_for(step: PublishedStep) -> None:
+def test_a_program_does_what_its_recipe_asks_for(step):
     if step.program is None or step.compiled is None:
         assert step.refused is not None, f"no record: python -m measurements.recipes {step.key}"
         return
@@ -166,7 +163,7 @@ def test_a_program_does_what_its_recipe_asks_for(step: PublishedStep) -> None:
     assert program.notes[-1].startswith("compiling took ")
 
 
-def test_where_a_published_step_doesn_t_fit_it_is_said_what_its_recipe_does() -> None:
+def test_where_a_published_step_doesn_t_fit_it_is_said_what_its_recipe_does():
     for step in ROWS:
         memory = step.published.memory
         assert memory.fits != bool(memory.unless), step.key

@@ -4,8 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import msgspec
 import pytest
@@ -32,10 +31,10 @@ class Good(TypedDict):
     samples: list[Item]
 
 
-GOOD: dict[str, Any] = {"schema": SCHEMA, "name": "µ", "seconds": 0.5, "samples": [{"n": 1}]}
+GOOD = {"schema": SCHEMA, "name": "µ", "seconds": 0.5, "samples": [{"n": 1}]}
 
 
-def test_saved_and_loaded(tmp_path: Path) -> None:
+def test_saved_and_loaded(tmp_path):
     path = storage.save(tmp_path / "a.json", GOOD)
     assert storage.load(path, SCHEMA, Good) == GOOD
     assert os.listdir(tmp_path) == ["a.json"]
@@ -43,12 +42,10 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["fsync", "replace"])
-def test_an_interruption_leaves_the_earlier_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
+def test_an_interruption_leaves_the_earlier_record(tmp_path, monkeypatch, point):
     path = storage.save(tmp_path / "a.json", GOOD)
 
-    def stop(*_: Any) -> None:
+    def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, point, stop)
@@ -71,7 +68,7 @@ def test_an_interruption_leaves_the_earlier_record(
         ('{"schema": "roofline_helpers.tests/2"}', "missing required field `name`"),
     ],
 )
-def test_what_is_no_record_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_no_record_is_said(tmp_path, text, said):
     path = tmp_path / "bad.json"
     path.write_text(text, "utf-8")
     with pytest.raises(BadRecord, match=f"bad.json: .*(?:{said})"):
@@ -103,7 +100,7 @@ class Kept(msgspec.Struct):
     samples: tuple[Sampled, ...]
 
 
-ITEM: dict[str, Any] = {
+ITEM = {
     "name": "µ",
     "seconds": 1,
     "rates": {"a": 0, "b": 2.5},
@@ -112,13 +109,13 @@ ITEM: dict[str, Any] = {
 }
 
 
-def kept(*changed: dict[str, Any]) -> str:
+def kept(*changed):
     """Return a record whose first sample is good, and the others are changed."""
     samples = [ITEM, *({**ITEM, **change} for change in changed)]
     return json.dumps({"schema": SCHEMA, "samples": samples})
 
 
-def test_a_record_becomes_what_it_is_a_record_of(tmp_path: Path) -> None:
+def test_a_record_becomes_what_it_is_a_record_of(tmp_path):
     path = storage.write(tmp_path / "a.json", kept({"part": None}))
     read = storage.load(path, SCHEMA, Kept)
     wanted = Sampled("µ", 1.0, {"a": 0.0, "b": 2.5}, (1, 2), {"n": 1})
@@ -127,8 +124,8 @@ def test_a_record_becomes_what_it_is_a_record_of(tmp_path: Path) -> None:
     assert storage.loads('{"schema": "a/1", "samples": []}', "a/1", Kept).samples == ()
 
 
-def test_a_field_that_is_wrong_is_named() -> None:
-    wrong: dict[str, dict[str, Any]] = {
+def test_a_field_that_is_wrong_is_named():
+    wrong = {
         "samples[1].name: expected `str`, got `int`": {"name": 3},
         "samples[1].seconds: expected `float`, got `str`": {"seconds": "1"},
         "samples[1].rates[...]: expected `float` >= 0.0": {"rates": {"a": 0, "b": -2}},

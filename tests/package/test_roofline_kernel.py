@@ -6,7 +6,7 @@ from roofline_helpers.roofline import FLOOR, NETWORK, UNITS, Kernel, bound_of
 ROOF = Roofline(peak=1000.0, levels={"hbm": 10.0, "vmem": 100.0}, vector=50.0, network=2.0)
 
 
-def test_seconds_are_those_of_all_launches() -> None:
+def test_seconds_are_those_of_all_launches():
     job = Work("job", {"x": 40}, {}, matrix_flops=3000, vector_flops=100, others={"network": 2})
     kernel = Kernel(job, ROOF, 5)
     assert kernel.times == {"matrix": 15.0, "vector": 10.0, "hbm": 20.0, "network": 5.0}
@@ -15,7 +15,7 @@ def test_seconds_are_those_of_all_launches() -> None:
     assert Kernel(job, ROOF).roof_seconds == ROOF.time(job)
 
 
-def test_the_bound_names_every_value_that_it_can_have() -> None:
+def test_the_bound_names_every_value_that_it_can_have():
     tiny = Kernel(Work("copy", {"x": 8}, {"y": 8}), Roofline(1e12, 1e12, floor=1e-6))
     assert tiny.bound == "latency"
     words = {bound_of(limit) for limit in (*UNITS, "hbm", NETWORK, FLOOR)}

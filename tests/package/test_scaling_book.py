@@ -6,10 +6,6 @@ out the share of a gather that a device has already, 1/n. Where an answer differ
 says so.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from roofline import network as net
@@ -20,14 +16,14 @@ approx = pytest.approx
 TENTH = 0.1
 
 
-def reached(chip: str, shape: Any, **options: Any) -> net.Topology:
+def reached(chip, shape, **options):
     return net.topology(chip, shape, ceilings="reached", **options)
 
 
 # --- part 3: sharding -----------------------------------------------------------------------------
 
 
-def test_3_quiz_2_a_gather_without_a_ring() -> None:
+def test_3_quiz_2_a_gather_without_a_ring():
     y = reached("v5e", "8x4")["y"]
     large, small = (net.all_gather(2 * e * f, y) for e, f in ((2048, 8192), (256, 256)))
     assert large.transfer == approx(560e-6, rel=0.02)
@@ -35,7 +31,7 @@ def test_3_quiz_2_a_gather_without_a_ring() -> None:
     assert small.bound == "latency"
 
 
-def test_3_2_gathers_and_a_reduction_on_a_cube() -> None:
+def test_3_2_gathers_and_a_reduction_on_a_cube():
     cube = reached("v4", "4x4x4")
     full = 2 * 1024 * 4096
     # the book leaves out the quarter (sixteenth) that each device has already
@@ -46,7 +42,7 @@ def test_3_2_gathers_and_a_reduction_on_a_cube() -> None:
     assert reduced == approx(190e-6 * 3 / 4, rel=0.03)
 
 
-def test_3_4_adding_up_beats_gathering_for_wide_models() -> None:
+def test_3_4_adding_up_beats_gathering_for_wide_models():
     x = net.topology("v5p", "16x16x16")["x"]
     rate = chip("v5p").peak("bf16").value
     # compute of the one against exchange of the other: D > 2 C / W, 5100 in the book's rates
@@ -57,7 +53,7 @@ def test_3_4_adding_up_beats_gathering_for_wide_models() -> None:
         assert (added < gathered) == adding_up
 
 
-def test_3_10_an_all_to_all_is_a_quarter_of_a_gather_on_a_ring() -> None:
+def test_3_10_an_all_to_all_is_a_quarter_of_a_gather_on_a_ring():
     [x] = net.topology("v5e", "16x16")["x"]
     gather = net.all_gather(1e9, x)
     exchange = net.all_to_all(1e9, x)
@@ -69,7 +65,7 @@ def test_3_10_an_all_to_all_is_a_quarter_of_a_gather_on_a_ring() -> None:
 # --- part 5: training -----------------------------------------------------------------------------
 
 
-def test_5_least_batches_and_most_tensor_parallelism() -> None:
+def test_5_least_batches_and_most_tensor_parallelism():
     pod = net.topology("v5p", "16x16x16")
     # 2550 = 459e12 / 180e9; here 200 GB/s and the 15/16 of the weights that a device lacks
     fewest = training.least_tokens(pod, pod["x"])
@@ -80,7 +76,7 @@ def test_5_least_batches_and_most_tensor_parallelism() -> None:
     assert training.most_tensor(pod, pod["x", "y"], 28672) == approx(22 / 0.9, rel=TENTH)
 
 
-def test_5_2_memory_of_weights_and_moments() -> None:
+def test_5_2_memory_of_weights_and_moments():
     pod = net.topology("v5p", "16x16x16")
     step = training.step("llama-2-13b", pod, {"fsdp": 4096}, batch=4096, seq=4096, weights="bf16")
     assert (step.memory.weights + step.memory.moments) * 4096 == approx(130e9, rel=0.02)
@@ -89,7 +85,7 @@ def test_5_2_memory_of_weights_and_moments() -> None:
 # --- part 6: training Llama 3 ---------------------------------------------------------------------
 
 
-def test_6_sharding_llama_3_70b_over_a_pod() -> None:
+def test_6_sharding_llama_3_70b_over_a_pod():
     pod = net.topology("v5p", "16x20x28")
     per_chip = 4 * 1024 * 1024 / 8960
     assert per_chip == approx(468, rel=0.01)
@@ -105,7 +101,7 @@ INT8 = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
 INVENTED = models.Decoder("the book's", 64, 4096, 32, 8, 256, 16384, 32128, tied=True)
 
 
-def test_7_2_the_largest_batch_on_16_v5e() -> None:
+def test_7_2_the_largest_batch_on_16_v5e():
     slice_ = net.topology("v5e", "4x4")
     mesh = {"context": 2, "tensor": 8}
     step = serving.step(INVENTED, slice_, mesh, context=128 * 1024, **INT8)
@@ -119,7 +115,7 @@ def test_7_2_the_largest_batch_on_16_v5e() -> None:
 # --- part 8: serving Llama 3 ----------------------------------------------------------------------
 
 
-def test_8_a_step_in_int8_on_8_and_16_chips() -> None:
+def test_8_a_step_in_int8_on_8_and_16_chips():
     options = {"batch": 32, "context": 8192, **INT8}
     steps = [
         serving.step("llama-3-70b", net.topology("v5e", n), {"tensor": n}, **options)
@@ -144,8 +140,8 @@ def test_8_a_step_in_int8_on_8_and_16_chips() -> None:
         ("int4", 4, 43),  # the book prints 45 GB of weights, which are 35, and 67 caches
     ],
 )
-def test_8_the_smallest_slice_by_type(dtype: str, chips: int, caches: int) -> None:
-    def fitting(n: int) -> Any:
+def test_8_the_smallest_slice_by_type(dtype, chips, caches):
+    def fitting(n):
         types = {"weights": dtype, "vocabulary": dtype, "cache": dtype}
         mesh = {"context": max(1, n // 8), "tensor": min(n, 8)}
         return serving.step("llama-3-70b", net.topology("v5e", n), mesh, context=8192, **types)

@@ -1,9 +1,6 @@
 """The serving model against figures worked out by hand, bounds, and its own parts."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
-from typing import Any
 
 import pytest
 from serving_suite import CHIPS, llama
@@ -17,7 +14,7 @@ from roofline_helpers.models import LLAMA_3_8B
 # --- a step against what can be worked out by hand ------------------------------------------------
 
 
-def test_decode_of_one_sequence_takes_as_long_as_weights_and_cache_take_to_read() -> None:
+def test_decode_of_one_sequence_takes_as_long_as_weights_and_cache_take_to_read():
     embedding = 2 * LLAMA_3_8B.vocabulary * LLAMA_3_8B.d_model  # one row of it is read
     seconds, bounds, least = {}, {}, {}
     for chip in CHIPS:
@@ -32,7 +29,7 @@ def test_decode_of_one_sequence_takes_as_long_as_weights_and_cache_take_to_read(
 
 
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
-def test_no_step_beats_its_roofs(phase: str) -> None:
+def test_no_step_beats_its_roofs(phase):
     for chip in CHIPS:
         step = llama(chip, phase=phase, batch=4, context=1024, fusion="epilogue")
         assert 0 < step.mfu <= 1, chip
@@ -44,7 +41,7 @@ def test_no_step_beats_its_roofs(phase: str) -> None:
             assert kernel.seconds >= least, (chip, kernel.name)  # the vector unit may take longer
 
 
-def bytes_by_hand(batch: int, context: int, fusion: str, attention: str) -> int:
+def bytes_by_hand(batch, context, fusion, attention):
     """Bytes of a decode step in bf16, tensor by tensor."""
     layers, vocabulary = 32, 128256
     d, q, kv, ff = 4096, 4096, 1024, 14336
@@ -74,15 +71,13 @@ def bytes_by_hand(batch: int, context: int, fusion: str, attention: str) -> int:
 @pytest.mark.parametrize("fusion", STRATEGIES)
 @pytest.mark.parametrize("attention", serving.setting.ATTENTION)
 @pytest.mark.parametrize(("batch", "context"), [(1, 1), (64, 2048), (3, 777)])
-def test_bytes_of_a_decode_step_by_hand(
-    fusion: str, attention: str, batch: int, context: int
-) -> None:
+def test_bytes_of_a_decode_step_by_hand(fusion, attention, batch, context):
     step = llama(batch=batch, context=context, fusion=fusion, attention=attention)
     assert step.bytes == bytes_by_hand(batch, context, fusion, attention)
 
 
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
-def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase: str) -> None:
+def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase):
     step = llama(phase=phase, batch=3, context=500)
     rows, new = (3, 1) if phase == "decode" else (1500, 500)
     seen = new * (2 * 500 - new + 1) // 2
@@ -96,9 +91,7 @@ def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase:
 
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
 @pytest.mark.parametrize("chip", ["h100", "v7x", "t4"])
-def test_more_work_takes_longer_and_larger_batches_never_cost_throughput(
-    chip: str, phase: str
-) -> None:
+def test_more_work_takes_longer_and_larger_batches_never_cost_throughput(chip, phase):
     batches = [llama(chip, phase=phase, batch=batch, context=300) for batch in (1, 2, 5, 17, 300)]
     for small, large in pairwise(batches):
         assert small.seconds < large.seconds or small.setting.floor
@@ -111,7 +104,7 @@ def test_more_work_takes_longer_and_larger_batches_never_cost_throughput(
 
 
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
-def test_fusion_saves_bytes_and_time_and_no_flops(phase: str) -> None:
+def test_fusion_saves_bytes_and_time_and_no_flops(phase):
     for chip, attention in product(CHIPS, serving.setting.ATTENTION):
         steps = [
             llama(chip, phase=phase, batch=8, context=512, fusion=fusion, attention=attention)
@@ -124,7 +117,7 @@ def test_fusion_saves_bytes_and_time_and_no_flops(phase: str) -> None:
             assert less.flops == more.flops, where
 
 
-def test_narrow_types_save_bytes_of_what_they_are_the_type_of() -> None:
+def test_narrow_types_save_bytes_of_what_they_are_the_type_of():
     kv = 32 * 2 * 4 * 1024  # elements that a token of each sequence adds; they are written too
     for chip in CHIPS:
         wide = llama(chip, batch=4)
@@ -140,7 +133,7 @@ def test_narrow_types_save_bytes_of_what_they_are_the_type_of() -> None:
         assert weights.seconds < wide.seconds > cache.seconds, chip
 
 
-def test_narrow_activations_double_the_rate_of_products_where_the_chip_has_it() -> None:
+def test_narrow_activations_double_the_rate_of_products_where_the_chip_has_it():
     wide = llama(phase="prefill")
     narrow = wide.but(weights="fp8", activations="fp8")
     alone = wide.but(weights="fp8", activations="bf16")
@@ -166,9 +159,7 @@ def test_narrow_activations_double_the_rate_of_products_where_the_chip_has_it() 
         ({"activations": "fp8"}, rh.BadValue, "fp8 with bf16"),
     ],
 )
-def test_a_bad_setting_is_refused(
-    setting: dict[str, Any], error: type[Exception], names: str
-) -> None:
+def test_a_bad_setting_is_refused(setting, error, names):
     with pytest.raises(error, match=names):
         llama(**setting)
 
@@ -176,7 +167,7 @@ def test_a_bad_setting_is_refused(
 # --- for the page ---------------------------------------------------------------------------------
 
 
-def test_a_step_s_ceilings_floor_and_residency() -> None:
+def test_a_step_s_ceilings_floor_and_residency():
     plain = llama(batch=8, fusion="none", attention="naive", floor=False)
     floored, reached = plain.but(floor=True), plain.but(reached=True)
     stays = plain.but(resident=True)
@@ -195,7 +186,7 @@ def test_a_step_s_ceilings_floor_and_residency() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 4, 64])
-def test_a_mixture_reads_the_experts_that_its_tokens_choose(batch: int) -> None:
+def test_a_mixture_reads_the_experts_that_its_tokens_choose(batch):
     types = {"weights": "fp8", "activations": "bf16"}
     step = serving.step("mixtral-8x7b", "h200", batch=batch, fusion="none", **types)
     kernels = {kernel.name: kernel for kernel in step.kernels}
@@ -211,7 +202,7 @@ def test_a_mixture_reads_the_experts_that_its_tokens_choose(batch: int) -> None:
     assert step.memory.weights == pytest.approx(46.7e9, rel=0.01)
 
 
-def test_kernels_that_were_measured_on_other_gpus_take_their_laws() -> None:
+def test_kernels_that_were_measured_on_other_gpus_take_their_laws():
     decode = serving.step("llama-3-8b", "l4", batch=16, law=True, reached=True)
     assert decode.rests["another chip"] > 0.9
     assert decode.has_laws

@@ -1,9 +1,6 @@
 """What fits on one chip and on several, and what it costs to share a model."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import Any
 
 import pytest
 from serving_suite import CHIPS, llama
@@ -11,7 +8,7 @@ from serving_suite import CHIPS, llama
 import roofline
 import roofline_helpers as rh
 from roofline import serving
-from roofline.serving import ServingStep, best_batch
+from roofline.serving import best_batch
 from roofline.serving.strategies import STRATEGIES
 from roofline_helpers.models import LLAMA_3_8B
 
@@ -19,7 +16,7 @@ from roofline_helpers.models import LLAMA_3_8B
 
 
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
-def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> None:
+def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase):
     wrong = []
     for chip, (attention, cache) in product(CHIPS, (("flash", None), ("naive", "int8"))):
         step = llama(chip, phase=phase, batch=3, context=900, attention=attention, cache=cache)
@@ -32,7 +29,7 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> 
 
 
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
-def test_the_best_batch_is_the_one_that_trying_all_finds(phase: str) -> None:
+def test_the_best_batch_is_the_one_that_trying_all_finds(phase):
     tried = [llama("h100", phase=phase, batch=b, context=6000) for b in range(1, 100)]
     for latency in (0.004, 0.0055, 0.008, 0.05, 10):
         good = [step for step in tried if step.fits and step.seconds <= latency]
@@ -40,7 +37,7 @@ def test_the_best_batch_is_the_one_that_trying_all_finds(phase: str) -> None:
         assert best == max(good, key=lambda step: step.tokens_per_second, default=None)
 
 
-def test_what_fits_is_held_against_what_software_can_allocate() -> None:
+def test_what_fits_is_held_against_what_software_can_allocate():
     """Not against the printed figure: an Orin NX has no room for one sequence."""
     batches = {key: llama(key).largest_batch() for key in ("h100", "h200", "b200", "a100-40gb")}
     assert batches == {"h100": 256, "h200": 498, "b200": 652, "a100-40gb": 98}
@@ -49,7 +46,7 @@ def test_what_fits_is_held_against_what_software_can_allocate() -> None:
     assert orin.memory.total > orin.memory.capacity > orin.memory.weights
 
 
-def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
+def test_what_the_runtime_keeps_is_not_there_for_sequences():
     kept = llama("h100", reserve=0.1)
     assert kept.memory.reserve == 0.1 * kept.memory.capacity
     assert kept.largest_batch() == 224 < llama("h100").largest_batch()
@@ -62,7 +59,7 @@ def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
 
 
 @pytest.mark.parametrize("ceilings", roofline.network.CEILINGS)
-def test_chips_of_a_host_are_its_topology_split_by_tensor(ceilings: str) -> None:
+def test_chips_of_a_host_are_its_topology_split_by_tensor(ceilings):
     topology, options = roofline.network.topology("mi300x", 4, ceilings=ceilings), {"batch": 64}
     reached = ceilings == "reached"
     chips = serving.step("llama-3-70b", "mi300x", chips=4, reached=reached, **options)
@@ -73,13 +70,13 @@ def test_chips_of_a_host_are_its_topology_split_by_tensor(ceilings: str) -> None
 
 @pytest.mark.parametrize("fusion", STRATEGIES)
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
-def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion: str, phase: str) -> None:
+def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion, phase):
     setting = {"phase": phase, "fusion": fusion, "batch": 2, "context": 512}
     one_chip, four_chips = (
         serving.step("llama-3-8b", "h100", chips=chips, **setting) for chips in (1, 4)
     )
 
-    def flops(step: ServingStep, unit: str) -> float:
+    def flops(step, unit):
         return sum(k.launches * getattr(k.work, f"{unit}_flops") for k in step.kernels)
 
     assert 4 * flops(four_chips, "matrix") == flops(one_chip, "matrix")
@@ -93,7 +90,7 @@ def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion: str, p
         assert not {"output projection", "down projection"} & set(kernel.ops[:-1])
 
 
-def test_the_fewest_chips_that_have_room() -> None:
+def test_the_fewest_chips_that_have_room():
     large = serving.step("llama-3-70b", "h100", batch=8, reserve=0.1)
     assert [large.but(batch=n).fewest_chips() for n in (8, 64, 2048)] == [2, 4, 0]
     assert serving.step("llama-3-70b", "l4").fewest_chips() == 0
@@ -114,8 +111,6 @@ def test_the_fewest_chips_that_have_room() -> None:
         (lambda: rh.verdict(llama(chips=2)), rh.BadValue, "chips=1"),
     ],
 )
-def test_chips_that_cannot_share_are_refused(
-    asked: Any, error: type[Exception], names: str
-) -> None:
+def test_chips_that_cannot_share_are_refused(asked, error, names):
     with pytest.raises(error, match=names):
         asked()

@@ -1,9 +1,6 @@
 """Serving under load against sums by hand: Little's law, memory that is full, separate workers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,16 +11,16 @@ from roofline.serving import loads
 LLAMA = {"model": "llama-3-8b", "hardware": "h100", "inputs": 1000, "outputs": 201, "server": 0.0}
 
 
-def served(concurrency: int, **asked: Any) -> serving.Load:
+def served(concurrency, **asked):
     return serving.load(**{**LLAMA, "concurrency": concurrency, **asked})
 
 
-def step(**asked: Any) -> serving.ServingStep:
-    reached: dict[str, Any] = {"reached": True, "law": True}
+def step(**asked):
+    reached = {"reached": True, "law": True}
     return serving.step("llama-3-8b", "h100", **reached, **asked)
 
 
-def test_one_request_reads_its_prompt_and_then_decodes_alone() -> None:
+def test_one_request_reads_its_prompt_and_then_decodes_alone():
     alone = served(1)
     assert alone.first_token == pytest.approx(step(phase="prefill", context=1000).seconds)
     assert alone.time_per_token == pytest.approx(step(context=1100).seconds)
@@ -36,7 +33,7 @@ def test_one_request_reads_its_prompt_and_then_decodes_alone() -> None:
     assert served(1, server=0.5).first_token == pytest.approx(alone.first_token + 0.5)
 
 
-def test_each_token_waits_for_the_prompts_of_those_that_come_meanwhile() -> None:
+def test_each_token_waits_for_the_prompts_of_those_that_come_meanwhile():
     many = served(32)
     prompt = step(phase="prefill", context=1000).seconds
     decoding = step(context=1100, batch=round(many.batch)).seconds
@@ -49,13 +46,13 @@ def test_each_token_waits_for_the_prompts_of_those_that_come_meanwhile() -> None
 
 @pytest.mark.parametrize("concurrency", [1, 7, 64, 500, 5000])
 @pytest.mark.parametrize("readers", [None, serving.Readers(1), serving.Readers(3)])
-def test_requests_are_rate_times_time(concurrency: int, readers: serving.Readers | None) -> None:
+def test_requests_are_rate_times_time(concurrency, readers):
     load = served(concurrency, readers=readers, workers=2)
     seconds = load.first_token + 200 * load.time_per_token
     assert load.rate * seconds == pytest.approx(concurrency, rel=2e-3)
 
 
-def test_what_does_not_fit_waits_and_the_first_token_says_so() -> None:
+def test_what_does_not_fit_waits_and_the_first_token_says_so():
     full = served(1, inputs=8192, outputs=1025)
     capacity = rh.chip("h100").memory["hbm"].capacity.value
     reading = step(phase="prefill", context=8192).memory.activations
@@ -71,7 +68,7 @@ def test_what_does_not_fit_waits_and_the_first_token_says_so() -> None:
         serving.load("llama-3-70b", "h100", concurrency=1, inputs=1000, outputs=100)
 
 
-def test_prompts_that_come_all_at_once_wait_for_half_of_them() -> None:
+def test_prompts_that_come_all_at_once_wait_for_half_of_them():
     steady, once = served(32), served(32, rounds=1)
     prompt = steady.worker.prompt
     assert once.first_token == pytest.approx(prompt * 33 / 2)
@@ -82,9 +79,7 @@ def test_prompts_that_come_all_at_once_wait_for_half_of_them() -> None:
 
 
 @pytest.mark.parametrize(("budget", "steps"), [(1000, 1.5), (250, 4.5)])
-def test_a_prompt_s_chunks_run_between_steps_of_which_one_is_half_done(
-    budget: int, steps: float
-) -> None:
+def test_a_prompt_s_chunks_run_between_steps_of_which_one_is_half_done(budget, steps):
     two = served(2, outputs=20_001, budget=budget)  # their prompts hardly ever meet
     waited = two.first_token - two.worker.prompt
     assert waited == pytest.approx(steps * two.step_seconds, rel=0.02)
@@ -94,7 +89,7 @@ def test_a_prompt_s_chunks_run_between_steps_of_which_one_is_half_done(
     assert alone.first_token == pytest.approx(alone.worker.prompt)
 
 
-def test_a_queue_with_one_server() -> None:
+def test_a_queue_with_one_server():
     assert loads._response(2.0, 10.0, 1) == pytest.approx(2.0)  # nobody before it
     assert loads._response(2.0, 10.0, 100) == pytest.approx(190, rel=0.01)  # it never rests
     # R = s + s · others / (R + Z) · (R − s / 2), a user that is served half waits
@@ -102,7 +97,7 @@ def test_a_queue_with_one_server() -> None:
     assert seconds == pytest.approx(2 + 2 * 3 / (seconds + 10) * (seconds - 1))
 
 
-def test_chunks_and_a_prefix_cache() -> None:
+def test_chunks_and_a_prefix_cache():
     whole = served(1, inputs=4096)
     chunked = served(1, inputs=4096, budget=1024)
     assert (whole.worker.chunks, chunked.worker.chunks) == (1, 4)
@@ -116,7 +111,7 @@ def test_chunks_and_a_prefix_cache() -> None:
     assert cached == pytest.approx(apart / 4 + attention[1] * (1 - 0.75**2))
 
 
-def test_separate_workers() -> None:
+def test_separate_workers():
     readers = serving.Readers(2, "h100", rate=50e9)
     apart = served(16, readers=readers, workers=3)
     assert apart.chips == 5
@@ -133,14 +128,14 @@ def test_separate_workers() -> None:
         served(1, hardware="mi300x", workers=8, readers=serving.Readers(1))
 
 
-def test_speculation_divides_a_round_by_its_tokens() -> None:
-    drafts: dict[str, Any] = {"draft": "llama-3.2-1b", "draft_tokens": 2, "acceptance": 0.5}
+def test_speculation_divides_a_round_by_its_tokens():
+    drafts = {"draft": "llama-3.2-1b", "draft_tokens": 2, "acceptance": 0.5}
     round_ = step(context=1100, new=3).seconds
     small = serving.step("llama-3.2-1b", "h100", context=1100, reached=True, law=True).seconds
     assert served(1, **drafts).time_per_token == pytest.approx((round_ + 2 * small) / 1.75)
 
 
-def test_a_draft_s_weights_and_cache_take_memory_too() -> None:
+def test_a_draft_s_weights_and_cache_take_memory_too():
     draft = {"draft": "llama-3.2-1b", "draft_tokens": 3, "acceptance": 0.5}
     alone, both = served(1).worker, served(1, **draft).worker
     one = rh.models.model("llama-3.2-1b")
@@ -151,7 +146,7 @@ def test_a_draft_s_weights_and_cache_take_memory_too() -> None:
     assert fewer == pytest.approx(2 * one.parameters, abs=sum(caches))
 
 
-def test_the_front_keeps_what_nothing_beats_in_both() -> None:
+def test_the_front_keeps_what_nothing_beats_in_both():
     # tokens per second of a user, requests per second of the chip
     points = [(50, 4.0), (100, 1.0), (20, 4.0), (80, 2.0), (70, 1.5), (50, 3.0)]
     loads = [replace(served(1), time_per_token=1 / user, rate=rate) for user, rate in points]
@@ -170,12 +165,12 @@ def test_the_front_keeps_what_nothing_beats_in_both() -> None:
         ({"context": 3}, "context"),
     ],
 )
-def test_what_can_not_be_is_refused(asked: dict[str, Any], said: str) -> None:
+def test_what_can_not_be_is_refused(asked, said):
     with pytest.raises((rh.RooflineError, TypeError), match=said):
         served(**{"concurrency": 1, **asked})
 
 
-def test_a_model_s_own_module_drafts() -> None:
+def test_a_model_s_own_module_drafts():
     sizes = {"chips": 8, "concurrency": 4, "inputs": 1024, "outputs": 1024}
     alone = serving.load("deepseek-v3", "h200", **sizes)
     twice = {"draft": "own", "draft_tokens": 1, "acceptance": 0.85}

@@ -1,10 +1,7 @@
 """Serving on slices: shares of a device, exchanges, bounds, and published steps."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from itertools import product
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 import roofline_helpers as rh
 from roofline import network as net
 from roofline import serving
-from roofline.serving import ROLES, ServingStep, speculative
+from roofline.serving import ROLES, speculative
 from roofline_helpers import models
 
 LLAMA = models.model("llama-3-70b")
@@ -21,18 +18,18 @@ SLICE = net.topology("v6e", "2x4")
 INT8 = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
 
 
-def llama(mesh: Any = None, chip: str = "v6e", shape: Any = "2x4", **options: Any) -> ServingStep:
+def llama(mesh=None, chip="v6e", shape="2x4", **options):
     topology = net.topology(chip, shape, ceilings=options.pop("ceilings", "published"))
     return serving.step("llama-3-70b", topology, mesh, **options)
 
 
-def total(step: ServingStep, name: str, count: str) -> float:
+def total(step, name, count):
     """Sum a count over all runs of the kernels of a name."""
     kernels = [kernel for kernel in step.kernels if kernel.name == name]
     return sum(kernel.launches * getattr(kernel.work, count) for kernel in kernels)
 
 
-def test_shares_of_a_device_by_hand() -> None:
+def test_shares_of_a_device_by_hand():
     step = llama({"context": 2, "tensor": 4}, batch=32, context=4096)
     assert step.memory.weights == pytest.approx(2 * LLAMA.parameters / 8, rel=3e-4)
     assert step.memory.cache == 32 * 4096 * 327680 / 8
@@ -56,7 +53,7 @@ def test_shares_of_a_device_by_hand() -> None:
     assert attention == 2 * 32 * 2 * 64 * 128 * 80 * 4096 / 8
 
 
-def test_exchanges_by_hand() -> None:
+def test_exchanges_by_hand():
     step = llama(batch=64)
     [sums] = step.exchanges
     summed = sums.collective
@@ -79,7 +76,7 @@ def test_exchanges_by_hand() -> None:
 
 
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
-def test_the_fastest_layout_that_fits_is_found(phase: str) -> None:
+def test_the_fastest_layout_that_fits_is_found(phase):
     topology = net.topology("v6e", "4x4", ceilings="reached")
     for model, batch, context in (
         ("llama-3-70b", 128, 1500),
@@ -99,7 +96,7 @@ def test_the_fastest_layout_that_fits_is_found(phase: str) -> None:
         assert best.but(batch=1).setting.mesh == best.setting.mesh
 
 
-def test_experts_whole_or_cut_on_the_devices_of_a_group() -> None:
+def test_experts_whole_or_cut_on_the_devices_of_a_group():
     types = dict.fromkeys(("weights", "vocabulary", "cache"), "fp8")
     host, options = net.topology("h200", 8), {"batch": 64, "context": 4096, **types}
     cut, whole, apart = (
@@ -130,7 +127,7 @@ def test_experts_whole_or_cut_on_the_devices_of_a_group() -> None:
     assert found.seconds <= min(whole.seconds, apart.seconds)
 
 
-def test_latent_attention_by_hand() -> None:
+def test_latent_attention_by_hand():
     host = net.topology("h200", 1)
     step = serving.step("deepseek-v3", host, batch=16, context=4096, weights="bf16")
     pairs = 61 * 16 * 128 * 4096
@@ -142,7 +139,7 @@ def test_latent_attention_by_hand() -> None:
     assert step.memory.weights == pytest.approx(2 * step.setting.model.parameters, rel=1e-5)
 
 
-def test_a_mixture_takes_the_laws_of_its_kernels() -> None:
+def test_a_mixture_takes_the_laws_of_its_kernels():
     types = {"weights": "nvfp4", "activations": "nvfp4", "projections": "bf16"}
     laws = {}
     for chip in ("b300", "gb300"):
@@ -163,7 +160,7 @@ def test_a_mixture_takes_the_laws_of_its_kernels() -> None:
 
 
 @pytest.mark.parametrize(("chip", "count", "dtype"), [("h200", 8, "fp8"), ("gb200", 32, "nvfp4")])
-def test_experts_on_gpus_exchange_by_what_was_measured(chip: str, count: int, dtype: str) -> None:
+def test_experts_on_gpus_exchange_by_what_was_measured(chip, count, dtype):
     table = rh.measured.table("expert_exchange")
     sizes = {"chip": chip, "hidden": 7168, "experts": 256, "top_k": 8, "tokens": 128, "gpus": count}
     for name, value in sizes.items():
@@ -172,7 +169,7 @@ def test_experts_on_gpus_exchange_by_what_was_measured(chip: str, count: int, dt
     gpus = net.topology(chip, count, ceilings="reached")
     types = {"weights": dtype, "activations": dtype}
     for mesh in ({"expert": count}, {"expert": count // 2, "tensor": 2}):
-        asked: dict[str, Any] = {"batch": 128 * count, "law": True, "expert_widths": 1, **types}
+        asked = {"batch": 128 * count, "law": True, "expert_widths": 1, **types}
         step = serving.step("deepseek-v3", gpus, mesh, **asked)
         (sent,) = (transfer for transfer in step.exchanges if transfer.role == "expert")
         assert sent.seconds == pytest.approx(58 * fastest.sum(), rel=0.15)
@@ -182,7 +179,7 @@ def test_experts_on_gpus_exchange_by_what_was_measured(chip: str, count: int, dt
         assert sent.collective.phases[0].algorithm != "measured"
 
 
-def test_models_of_every_kind_can_be_served() -> None:
+def test_models_of_every_kind_can_be_served():
     host = net.topology("h200", 8)
     for model in models.catalogue().values():
         mesh = {"expert": 8} if model.experts and model.experts.count % 8 == 0 else {"tensor": 8}
@@ -203,9 +200,7 @@ def test_models_of_every_kind_can_be_served() -> None:
     ),
     ceilings=st.sampled_from(list(net.CEILINGS)),
 )
-def test_more_sequences_take_longer_and_no_step_beats_its_bound(
-    batch: int, context: int, mesh: dict[str, int], ceilings: str
-) -> None:
+def test_more_sequences_take_longer_and_no_step_beats_its_bound(batch, context, mesh, ceilings):
     step = llama(mesh, batch=batch, context=context, ceilings=ceilings)
     more = step.but(batch=2 * batch)
     assert step.least_seconds <= step.seconds <= more.seconds
@@ -215,7 +210,7 @@ def test_more_sequences_take_longer_and_no_step_beats_its_bound(
     assert step.seconds <= reached.seconds * (1 + 1e-9)
 
 
-def test_speculation_by_the_paper_s_formula() -> None:
+def test_speculation_by_the_paper_s_formula():
     names, slice_ = ("llama-3-70b", "llama-3-8b"), net.topology("v6e", "2x4")
     target, draft = (serving.step(name, slice_, batch=4, context=2048) for name in names)
     round_ = speculative(target, draft, draft_tokens=4, acceptance=0.8)
@@ -244,6 +239,6 @@ def test_speculation_by_the_paper_s_formula() -> None:
         (lambda: speculative(llama(), llama(), draft_tokens=2, acceptance=1.5), rh.BadValue, "1.5"),
     ],
 )
-def test_what_no_step_is_refused(asked: Any, error: type[Exception], words: str) -> None:
+def test_what_no_step_is_refused(asked, error, words):
     with pytest.raises(error, match=words):
         asked()

@@ -61,9 +61,7 @@ def test_a_table_for_reading():
     assert frame.loc["c"].tolist() == ["–", "2.5", "–", "–"]
 
 
-def test_progress_is_for_terminals_whatever_the_environment_says(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_for_terminals_whatever_the_environment_says(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels of notebooks have it
     with terminal.progress() as say:
         say("compiling")

@@ -1,11 +1,7 @@
 """The pytest plugin: limits, baselines, what a failure says, and that it costs nothing unused."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kept_records import kept_report
@@ -20,17 +16,17 @@ REPORT = kept_report("chain-xla", "v6e")
 PLUGIN = "roofline.testing.plugin"
 
 
-def doubled(report: xla.Report) -> xla.Report:
+def doubled(report):
     rows = tuple(replace(row, launches=2 * row.launches) for row in report.rows)
     return replace(report, rows=rows)
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def compiled(monkeypatch):
     """Let the fixture take these reports for what is compiled, one after another."""
-    reports: list[Any] = []
+    reports = []
 
-    def analyze(*_: Any, **__: Any) -> xla.Report:
+    def analyze(*_, **__):
         report = reports.pop(0)
         if isinstance(report, Exception):
             raise report
@@ -42,11 +38,11 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return reports
 
 
-def budget_in(path: Path, **options: Any) -> Budget:
+def budget_in(path, **options):
     return Budget(path / "test_a.py", "test_a", "pytest --roofline-update 'test_a'", **options)
 
 
-def step(x: Any, y: Any = None) -> Any:
+def step(x, y=None):
     return x, y
 
 
@@ -64,12 +60,12 @@ def step(x: Any, y: Any = None) -> Any:
         ("hbm_bytes", 3e6, 3e6),
     ],
 )
-def test_a_limit_is_read(metric: str, text: Any, value: float) -> None:
+def test_a_limit_is_read(metric, text, value):
     assert Limit.parse(metric, text).value == pytest.approx(value)
 
 
 @pytest.mark.parametrize("wrong", ["1.2 GB", "<= 1.2", "<= 3 ms"])
-def test_a_wrong_limit_says_how_one_is_written(wrong: str) -> None:
+def test_a_wrong_limit_says_how_one_is_written(wrong):
     with pytest.raises(BadValue, match=f"hbm_bytes.*got.*{wrong}"):
         Limit.parse("hbm_bytes", wrong)
 
@@ -77,7 +73,7 @@ def test_a_wrong_limit_says_how_one_is_written(wrong: str) -> None:
 # --- limits and baselines of a test ---------------------------------------------------------------
 
 
-def test_limits_need_no_baseline(tmp_path: Path, compiled: list[Any]) -> None:
+def test_limits_need_no_baseline(tmp_path, compiled):
     compiled += [REPORT, REPORT]
     roofline = budget_in(tmp_path)
     assert roofline(step, 1, chip="v6e", hbm_bytes=REPORT.hbm_bytes, kernels=">= 1") is REPORT
@@ -90,9 +86,7 @@ def test_limits_need_no_baseline(tmp_path: Path, compiled: list[Any]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_limit_holds_only_at_both_ends_of_what_is_known(
-    tmp_path: Path, compiled: list[Any]
-) -> None:
+def test_a_limit_holds_only_at_both_ends_of_what_is_known(tmp_path, compiled):
     row = max(REPORT.rows, key=lambda row: row.bytes)
     rest = REPORT.hbm_bytes - row.bytes * row.launches
     most = rest + 2 * row.bytes * row.launches
@@ -115,7 +109,7 @@ def test_a_limit_holds_only_at_both_ends_of_what_is_known(
         budget_in(tmp_path)(step, 1, chip="v6e", flops="<= 1 PFLOP", seconds="<= 9 s")
 
 
-def test_a_limit_on_seconds_is_held_against_the_time_to_expect() -> None:
+def test_a_limit_on_seconds_is_held_against_the_time_to_expect():
     """By its roof this chain takes 983 µs, by the compiler's cycles 2.5 times that."""
     chain = records()["chain-xla", "v5e"]
     assert chain.time_at_roof < 1e-3 < 2e-3 < chain.expected.seconds < 3e-3
@@ -123,11 +117,11 @@ def test_a_limit_on_seconds_is_held_against_the_time_to_expect() -> None:
     assert Limit.parse("seconds", "<= 3 ms").broken(chain) is None
 
 
-def test_a_baseline_is_written_and_held(tmp_path: Path, compiled: list[Any]) -> None:
+def test_a_baseline_is_written_and_held(tmp_path, compiled):
     compiled += [REPORT] * 3 + [doubled(REPORT)] * 2
     with pytest.raises(pytest.fail.Exception, match="pytest --roofline-update"):
         budget_in(tmp_path)(step, 1, chip="v6e")
-    notes: list[Any] = []
+    notes = []
     budget_in(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
     (path,) = tmp_path.rglob("*.json")
     assert path.relative_to(tmp_path).as_posix() == ".roofline/test_a/test_a.json"
@@ -146,7 +140,7 @@ def test_a_baseline_is_written_and_held(tmp_path: Path, compiled: list[Any]) -> 
     assert [fate for _, fate in notes] == ["written", "written", "as it was"]
 
 
-def test_another_compiler_is_told_apart(tmp_path: Path, compiled: list[Any]) -> None:
+def test_another_compiler_is_told_apart(tmp_path, compiled):
     newer = replace(REPORT, jax_version="9.9.9")
     compiled += [REPORT, newer, doubled(newer), doubled(newer)]
     budget_in(tmp_path, update=True)(step, 1, chip="v6e")
@@ -160,12 +154,7 @@ def test_another_compiler_is_told_apart(tmp_path: Path, compiled: list[Any]) -> 
 # --- what pytest loads ----------------------------------------------------------------------------
 
 
-def test_pytest_writes_baselines_and_says_so(
-    tmp_path: Path,
-    compiled: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_pytest_writes_baselines_and_says_so(tmp_path, compiled, monkeypatch, capsys):
     compiled += [REPORT, REPORT, doubled(REPORT)]
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others are slow to load
     monkeypatch.setenv("PYTEST_PLUGINS", PLUGIN)

@@ -1,11 +1,8 @@
 """Training steps: counts by hand, exchanges by hand, bounds, and published steps."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from hypothesis import strategies as st
 import roofline_helpers as rh
 from roofline import network as net
 from roofline import serving, training
-from roofline.training import TrainingStep
 from roofline.training.step import GROUPED, matrix_rate
 from roofline_helpers import models
 from roofline_helpers.measured.tables import table
@@ -24,15 +20,13 @@ LLAMA = models.model("llama-3-70b")
 approx = pytest.approx
 
 
-def llama(
-    chip: str = "v5p", shape: Any = "4x4x4", mesh: Any = None, **options: Any
-) -> TrainingStep:
+def llama(chip="v5p", shape="4x4x4", mesh=None, **options):
     topology = net.topology(chip, shape, ceilings=options.pop("ceilings", "published"))
     setting = {"batch": 256, "seq": 8192, **options}
     return training.step("llama-3-70b", topology, mesh or {"fsdp": topology.members}, **setting)
 
 
-def exchanged(step: TrainingStep) -> dict[tuple[str, str], tuple[float, float]]:
+def exchanged(step):
     """Count and bytes of each exchange."""
     return {(e.role, e.purpose): (e.count, e.collective.nbytes) for e in step.exchanges}
 
@@ -40,7 +34,7 @@ def exchanged(step: TrainingStep) -> dict[tuple[str, str], tuple[float, float]]:
 # --- FLOPs ----------------------------------------------------------------------------------------
 
 
-def test_flops_are_six_a_weight_and_token_with_attention_by_the_mask() -> None:
+def test_flops_are_six_a_weight_and_token_with_attention_by_the_mask():
     step = llama(recompute="none")
     tokens = 256 * 8192
     weights = LLAMA.matrices + 128256 * 8192
@@ -50,7 +44,7 @@ def test_flops_are_six_a_weight_and_token_with_attention_by_the_mask() -> None:
     assert (step.flops, step.recomputed_flops) == (step.model_flops(), 0)
 
 
-def test_recomputation_is_a_forward_pass_but_for_the_last_product() -> None:
+def test_recomputation_is_a_forward_pass_but_for_the_last_product():
     full, some, none = (llama(recompute=name) for name in ("full", ["up"], "none"))
     tokens = 256 * 8192
     forward = 2 * tokens * LLAMA.matrices + 256 * LLAMA.attention_flops(8192)
@@ -66,7 +60,7 @@ LAYER = LLAMA.attention_parameters + LLAMA.dense_parameters
 VOCABULARY = 128256 * 8192
 
 
-def test_sharded_weights_are_gathered_twice_and_gradients_scattered_once() -> None:
+def test_sharded_weights_are_gathered_twice_and_gradients_scattered_once():
     step = llama()
     assert exchanged(step) == {
         ("fsdp", "weights of a layer"): (160, 2 * LAYER),
@@ -78,7 +72,7 @@ def test_sharded_weights_are_gathered_twice_and_gradients_scattered_once() -> No
     assert llama(microbatches=4).hidden == approx(4 * step.hidden)
 
 
-def test_whole_weights_are_added_up_once() -> None:
+def test_whole_weights_are_added_up_once():
     step = llama(mesh={"data": 64}, microbatches=4)
     assert exchanged(step) == {
         ("data", "gradients of a layer"): (80, 2 * LAYER),
@@ -88,7 +82,7 @@ def test_whole_weights_are_added_up_once() -> None:
     assert exchanged(both)["data", "gradients of a layer"] == (80, 2 * LAYER / 16)
 
 
-def test_split_widths_gather_and_scatter_around_each_block() -> None:
+def test_split_widths_gather_and_scatter_around_each_block():
     step = llama(mesh={"fsdp": 16, "tensor": 4}, recompute="none")
     activations = 2 * 8192 * 256 * 8192 / 16
     counts = exchanged(step)
@@ -101,7 +95,7 @@ def test_split_widths_gather_and_scatter_around_each_block() -> None:
     assert [e.hidden for e in step.exchanges if e.role == "tensor"] == [False, False]
 
 
-def test_experts_exchange_tokens_and_context_exchanges_keys() -> None:
+def test_experts_exchange_tokens_and_context_exchanges_keys():
     cube = net.topology("v5p", "4x4x4")
     mixture = models.model("mixtral-8x7b")
     setting = {"batch": 64, "seq": 4096, "recompute": "none"}
@@ -125,7 +119,7 @@ def test_experts_exchange_tokens_and_context_exchanges_keys() -> None:
     assert exchanged(long)["context", "keys and values"] == (160, 2 * 2048 * 131072)
 
 
-def test_stages_pass_activations_on_and_wait() -> None:
+def test_stages_pass_activations_on_and_wait():
     step = llama(mesh={"pipeline": 4, "fsdp": 16}, microbatches=8)
     assert step.bubble == 3 / 8
     head = 6 * 256 * 8192 * 8192 * 128256  # on the last of four stages, of 20 layers each
@@ -143,7 +137,7 @@ def test_stages_pass_activations_on_and_wait() -> None:
     assert counts["fsdp", "weights of a layer"] == (2 * 20 * 8, 2 * LAYER)
 
 
-def test_weights_may_stay_whole_over_positions() -> None:
+def test_weights_may_stay_whole_over_positions():
     mesh = {"data": 4, "context": 2, "tensor": 8}
     whole = llama(mesh=mesh, sharded=["fsdp"])
     assert {exchange.role for exchange in whole.exchanges} == {"data", "tensor", "context"}
@@ -153,7 +147,7 @@ def test_weights_may_stay_whole_over_positions() -> None:
     assert whole.memory.weights == 2 * llama(mesh=mesh).memory.weights
 
 
-def test_interleaved_stages_wait_less_and_pass_on_more() -> None:
+def test_interleaved_stages_wait_less_and_pass_on_more():
     mesh = {"pipeline": 4, "fsdp": 16}
     once, twice = (llama(mesh=mesh, microbatches=8, interleave=n) for n in (1, 2))
     assert twice.bubble == once.bubble / 2
@@ -163,7 +157,7 @@ def test_interleaved_stages_wait_less_and_pass_on_more() -> None:
     assert counts[1] == 2 * counts[0]
 
 
-def test_attention_s_products_by_hand() -> None:
+def test_attention_s_products_by_hand():
     # two products forward, five backward, two more where the forward pass is done again; heads of
     # 128 fill half of a matrix unit of 256
     pairs = 256 * LLAMA.attention_flops(8192) / 2
@@ -176,7 +170,7 @@ def test_attention_s_products_by_hand() -> None:
             assert step.compute == approx(expected)
 
 
-def test_passes_over_activations_by_hand() -> None:
+def test_passes_over_activations_by_hand():
     tokens = 256 * 8192 / 64
     layer = 2 * 4 * 8192 + 2 * (64 + 8) * 128 + 3 * 28672  # residuals and norms, rotation, gate
     step = llama(recompute="none")
@@ -192,7 +186,7 @@ def test_passes_over_activations_by_hand() -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def test_memory_by_hand() -> None:
+def test_memory_by_hand():
     step = llama(weights="bf16", recompute="full")
     held = LLAMA.parameters / 64
     memory = (step.memory.weights, step.memory.gradients, step.memory.moments)
@@ -205,7 +199,7 @@ def test_memory_by_hand() -> None:
 
 # --- time -----------------------------------------------------------------------------------------
 
-MESHES: list[dict[str, int]] = [
+MESHES = [
     {"fsdp": 64},
     {"data": 64},
     {"data": 4, "fsdp": 16},
@@ -223,9 +217,7 @@ MESHES: list[dict[str, int]] = [
     recompute=st.sampled_from(list(training.setting.RECOMPUTE)),
     ceilings=st.sampled_from(list(net.CEILINGS)),
 )
-def test_the_bound_is_least_and_the_sum_most(
-    mesh: dict[str, int], chip: str, batch: int, recompute: str, ceilings: str
-) -> None:
+def test_the_bound_is_least_and_the_sum_most(mesh, chip, batch, recompute, ceilings):
     step = llama(
         chip, mesh=mesh, batch=batch, recompute=recompute, ceilings=ceilings, microbatches=4
     )
@@ -238,10 +230,10 @@ def test_the_bound_is_least_and_the_sum_most(
     assert published.seconds <= step.seconds * (1 + 1e-9)
 
 
-def slower(topology: net.Topology, part: str, by: float) -> net.Topology:
+def slower(topology, part, by):
     """The topology with a slower part."""
 
-    def less(figures: Any) -> Any:
+    def less(figures):
         return {name: replace(figure, value=figure.value / by) for name, figure in figures.items()}
 
     chip, axes = topology.chip, topology.axes
@@ -271,10 +263,10 @@ def slower(topology: net.Topology, part: str, by: float) -> net.Topology:
     recompute=st.sampled_from(list(training.setting.RECOMPUTE)),
 )
 def test_fewer_links_or_a_slower_chip_make_no_step_faster(
-    mesh: dict[str, int], chip: str, part: str, by: float, ceilings: str, recompute: str
-) -> None:
+    mesh, chip, part, by, ceilings, recompute
+):
     topology = net.topology(chip, "4x4x4", ceilings=ceilings)
-    setting: dict[str, Any] = {"batch": 256, "seq": 8192, "recompute": recompute}
+    setting = {"batch": 256, "seq": 8192, "recompute": recompute}
     hardware = topology, slower(topology, part, by)
     step, later = (training.step(LLAMA, on, mesh, **setting) for on in hardware)
     for name in ("seconds", "least_seconds", "serial"):
@@ -288,7 +280,7 @@ def test_fewer_links_or_a_slower_chip_make_no_step_faster(
     assert longer.least_seconds >= step.least_seconds
 
 
-def test_a_bound_counts_a_token_once_for_each_host() -> None:
+def test_a_bound_counts_a_token_once_for_each_host():
     # Megatron-Bridge: 256 B200, 3,328 tokens/s of a GPU; this bound was 26.2 s
     topology, mesh = net.topology("b200", 256), {"pipeline": 8, "expert": 32}
     setting = {"batch": 4096, "seq": 4096, "microbatches": 128}
@@ -313,7 +305,7 @@ def test_a_bound_counts_a_token_once_for_each_host() -> None:
 # --- one layer ------------------------------------------------------------------------------------
 
 
-def cut(chip: str, tensor: int, tokens: float, **options: Any) -> training.Layer:
+def cut(chip, tensor, tokens, **options):
     topology = net.topology(chip)
     mesh = topology.mesh({"fsdp": topology.chips // tensor, "tensor": tensor})
     return training.layer(
@@ -321,7 +313,7 @@ def cut(chip: str, tensor: int, tokens: float, **options: Any) -> training.Layer
     )
 
 
-def test_a_layer_by_hand() -> None:
+def test_a_layer_by_hand():
     layer = cut("v5e", 16, 512)  # an axis of 16 each: two links of 50 GB/s, 15/16 of the bytes
     assert layer.flops == 4 * 512 * 8192 * 28672
     assert layer.products == approx(layer.flops / 197e12)
@@ -332,7 +324,7 @@ def test_a_layer_by_hand() -> None:
 
 
 @pytest.mark.parametrize("chip", ["v5e", "v6e", "h200"])
-def test_a_layer_is_bound_as_the_thresholds_say(chip: str) -> None:
+def test_a_layer_is_bound_as_the_thresholds_say(chip):
     topology = net.topology(chip)
     least = training.least_tokens(topology, topology.fast)
     assert cut(chip, 1, 0.999 * least).bound == "weights"
@@ -344,7 +336,7 @@ def test_a_layer_is_bound_as_the_thresholds_say(chip: str) -> None:
         assert cut(chip, chips, tokens, d_ff=1.001 * width).bound == "compute"
 
 
-def test_experts_must_be_wide() -> None:
+def test_experts_must_be_wide():
     cube = net.topology("v5p", "4x4x4")
     # V / 8 over a link of the ring, there and back, for 6 F FLOPs an element
     ring = net.topology("v5p", "16x16x16")
@@ -359,7 +351,7 @@ def test_experts_must_be_wide() -> None:
     assert wide == approx(989.4e12 / 450e9 * 7 / 8 * 2 / 3, rel=2e-3)
 
 
-def test_a_token_is_sent_once_to_each_chip_that_has_some_of_its_experts() -> None:
+def test_a_token_is_sent_once_to_each_chip_that_has_some_of_its_experts():
     # of 8 draws among 4 chips, all that are met at least once, by counting all 4⁸ ways
     met = sum(len(set(experts)) for experts in product(range(4), repeat=8)) / 4**8
     cube = net.topology("v5p", "4x4x4")
@@ -393,7 +385,7 @@ def test_a_token_is_sent_once_to_each_chip_that_has_some_of_its_experts() -> Non
         ),
     ],
 )
-def test_what_no_step_is_refused(asked: Any, error: type[Exception], words: str) -> None:
+def test_what_no_step_is_refused(asked, error, words):
     with pytest.raises(error, match=words):
         asked()
 
@@ -401,7 +393,7 @@ def test_what_no_step_is_refused(asked: Any, error: type[Exception], words: str)
 # --- mixtures of experts --------------------------------------------------------------------------
 
 
-def deepseek(chip: str = "b200", **options: Any) -> TrainingStep:
+def deepseek(chip="b200", **options):
     """On 32 GPUs, with their experts over all of them, unless a mesh says otherwise."""
     setting = {"mesh": {"expert": 32}, "batch": 512, "seq": 4096, "microbatches": 16, **options}
     gpus = math.prod(setting["mesh"].values())
@@ -409,7 +401,7 @@ def deepseek(chip: str = "b200", **options: Any) -> TrainingStep:
     return training.step("deepseek-v3", hosts, recompute="none", **setting)
 
 
-def test_experts_exchange_behind_another_microbatch_if_tokens_leave_the_host() -> None:
+def test_experts_exchange_behind_another_microbatch_if_tokens_leave_the_host():
     step, waits = deepseek(), deepseek(overlap=False)
     assert step.exposed == 0 < waits.exposed
     sent = waits.exposed - max(0.0, waits.exposed - step.compute - step.elementwise)
@@ -424,7 +416,7 @@ def test_experts_exchange_behind_another_microbatch_if_tokens_leave_the_host() -
         deepseek(batch=32, microbatches=1, overlap=True)
 
 
-def grouped_on_one_gpu() -> Any:
+def grouped_on_one_gpu():
     """Measured grouped matmuls in bf16, with the rows of an expert and the FLOP/s."""
     kept = table("grouped_matmul").query("dtype == 'bf16' and local_experts == experts")
     rows = kept.tokens * kept.top_k
@@ -433,7 +425,7 @@ def grouped_on_one_gpu() -> Any:
     )
 
 
-def test_the_busiest_experts_compute_and_receive_more() -> None:
+def test_the_busiest_experts_compute_and_receive_more():
     even, twice = (deepseek(law=True, overlap=False, imbalance=load) for load in (1, 2))
     here = grouped_on_one_gpu().query("chip == 'b200'")
     sizes = here.rows.clip(upper=1024) / 1024, here.hidden / 7168, here.inter / 2048
@@ -453,9 +445,9 @@ def test_the_busiest_experts_compute_and_receive_more() -> None:
 
 @pytest.mark.parametrize("chip", ["b200", "gb200", "gb300"])
 @pytest.mark.parametrize(("model", "mesh"), [("llama-3-8b", "data"), ("qwen3-30b", "expert")])
-def test_mxfp8_writes_what_it_multiplies_twice(chip: str, model: str, mesh: str) -> None:
+def test_mxfp8_writes_what_it_multiplies_twice(chip, model, mesh):
     host = net.topology(chip, 8, ceilings="reached")
-    setting: dict[str, Any] = {"batch": 64, "seq": 4096, "recompute": "none", "law": True}
+    setting = {"batch": 64, "seq": 4096, "recompute": "none", "law": True}
     fp8, mx = (training.step(model, host, {mesh: 8}, dtype=t, **setting) for t in ("fp8", "mxfp8"))
     assert mx.compute >= fp8.compute  # of two ways to scale experts' fp8 the faster
     if model == "llama-3-8b":
@@ -466,8 +458,8 @@ def test_mxfp8_writes_what_it_multiplies_twice(chip: str, model: str, mesh: str)
     assert mx.seconds > fp8.seconds
 
 
-def test_sums_over_replicas_wait_for_the_last_microbatch() -> None:
-    setting: dict[str, Any] = {"mesh": {"data": 64}, "seq": 512, "recompute": "none"}
+def test_sums_over_replicas_wait_for_the_last_microbatch():
+    setting = {"mesh": {"data": 64}, "seq": 512, "recompute": "none"}
     once, often = (llama("h100", 64, microbatches=n, **setting) for n in (1, 4))
     summed = sum(e.seconds for e in often.exchanges)
     busy = often.compute + often.elementwise
@@ -476,13 +468,13 @@ def test_sums_over_replicas_wait_for_the_last_microbatch() -> None:
     assert half == approx(summed / 2 - (once.compute + once.elementwise) / 3)
 
 
-def mixtral(**options: Any) -> TrainingStep:
+def mixtral(**options):
     setting = {"batch": 3072, "seq": 4096, "recompute": ["attention", "up", "down"], **options}
     pod = net.topology("v6e", ceilings=setting.pop("ceilings", "published"))
     return training.step("mixtral-8x7b", pod, {"fsdp": 256}, **setting)
 
 
-def test_seats_that_stay_empty_and_masks_are_computed() -> None:
+def test_seats_that_stay_empty_and_masks_are_computed():
     tokens, layers, model, inner = 3072 * 4096, 32, 4096, 14336
     products = 2 * tokens * layers * 2 * 3 * model * inner  # two experts of three matrices
     mask = 2 * tokens * (1.25 * 2 * 4096) * model * layers
@@ -493,7 +485,7 @@ def test_seats_that_stay_empty_and_masks_are_computed() -> None:
     assert step.compute > mixtral().compute
 
 
-def test_a_tile_between_two_experts_is_computed_for_both() -> None:
+def test_a_tile_between_two_experts_is_computed_for_both():
     tokens = 3072 * 4096
     products = 2 * tokens * 32 * 2 * 3 * 4096 * 14336
     rows = 12 * 4096 * 2 / 8  # of one expert on a device
@@ -502,7 +494,7 @@ def test_a_tile_between_two_experts_is_computed_for_both() -> None:
     assert mixtral(tile=512, microbatches=2).routing_flops == approx(2 * step.routing_flops)
 
 
-def test_grouped_matmuls_reach_half_of_a_dense_one_s_rate_on_gpus() -> None:
+def test_grouped_matmuls_reach_half_of_a_dense_one_s_rate_on_gpus():
     many = grouped_on_one_gpu().query("rows >= 512").groupby("chip").rate.median()
     dense = {chip: rh.measured.law("matmul", chip, "bf16").compute for chip in many.index}
     shares = [many[c] / n / rh.chip(c).peak("bf16", "matrix").value for c, n in dense.items()]
@@ -516,13 +508,13 @@ def test_grouped_matmuls_reach_half_of_a_dense_one_s_rate_on_gpus() -> None:
 # --- by the laws of measured kernels --------------------------------------------------------------
 
 
-def on_gpus(mesh: dict[str, int], **options: Any) -> TrainingStep:
+def on_gpus(mesh, **options):
     host = net.topology("h100", 8, ceilings="reached")
     setting = {"batch": 128, "seq": 8192, "recompute": "none", **options}
     return training.step("llama-3-8b", host, mesh, **setting)
 
 
-def test_products_take_what_their_laws_say() -> None:
+def test_products_take_what_their_laws_say():
     step = on_gpus({"fsdp": 8}, law=True)
     rows = 128 * 8192 // 8
     law = rh.measured.law("matmul", "h100", "bf16")

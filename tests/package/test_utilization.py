@@ -14,19 +14,19 @@ ROWS = [step for step in validation.steps() if isinstance(step, PublishedStep)]
 RUNS = runs()
 
 
-def of_row(row: PublishedStep, **more: str) -> validation.Utilization:
+def of_row(row, **more):
     rate = row.batch * row.seq / row.seconds
     chips = row.topology.chips
     return mfu(row.model, row.chip, rate, chips=chips, seq=row.seq, dtype=row.dtype, **more)
 
 
-def test_it_is_the_mfu_of_the_scoreboard() -> None:
+def test_it_is_the_mfu_of_the_scoreboard():
     board = validation.scoreboard()
     for row in ROWS:
         assert of_row(row).mfu == pytest.approx(board.MFU[row.key], rel=1e-12), row.key
 
 
-def test_the_flops_of_a_token_are_those_that_pages_print() -> None:
+def test_the_flops_of_a_token_are_those_that_pages_print():
     """Of pages with tokens/s and TFLOP/s of a chip; the others count something of their own."""
     printed = [row for row in ROWS if {"tokens", "tflops"} <= row.printed.keys()]
     judged = [row for row in printed if row.count != "own"]
@@ -40,7 +40,7 @@ def test_the_flops_of_a_token_are_those_that_pages_print() -> None:
 
 
 @pytest.mark.parametrize("how", ["none", "attention", "full"])
-def test_what_is_computed_again_is_in_the_hfu(how: str) -> None:
+def test_what_is_computed_again_is_in_the_hfu(how):
     row = validation.published_step("v5p-512-llama-3.1-405b")
     assert isinstance(row, PublishedStep)
     run = of_row(row, recompute=how)
@@ -50,7 +50,7 @@ def test_what_is_computed_again_is_in_the_hfu(how: str) -> None:
     assert run.hfu / run.mfu == pytest.approx(step.flops / step.model_flops())
 
 
-def test_counts_by_hand() -> None:
+def test_counts_by_hand():
     run = mfu("llama-3-8b", "h100", 1.0, seq=8192)
     assert run.counts["6N"] == 6 * 8_030_261_248
     assert run.counts["6N"] - run.counts["matmuls"] == pytest.approx(
@@ -74,14 +74,14 @@ def test_counts_by_hand() -> None:
         ("gfx950", 2500, 1),
     ],
 )
-def test_the_peak_is_the_dense_one_of_the_device(name: str, peak: float, others: int) -> None:
+def test_the_peak_is_the_dense_one_of_the_device(name, peak, others):
     run = mfu("llama-3-8b", name, 1000, seq=4096)
     assert run.peak.value == peak * 1e12
     assert sum("The name fits" in doubt for doubt in run.doubts()) == others
     assert run.mfu == pytest.approx(1000 * run.flops / (peak * 1e12))
 
 
-def test_more_than_the_peak_is_explained() -> None:
+def test_more_than_the_peak_is_explained():
     run = mfu("llama-3-8b", "NVIDIA H100 80GB HBM3", 96_000, seq=8192)
     assert not run.possible
     first, total, *_ = run.faults()
@@ -97,14 +97,14 @@ def test_more_than_the_peak_is_explained() -> None:
     assert any("fp8? Their peak is 1,979" in fault for fault in narrow.faults())
 
 
-def test_no_published_run_is_called_impossible_or_little() -> None:
+def test_no_published_run_is_called_impossible_or_little():
     for row in ROWS:
         run = of_row(row)
         assert [*run.faults()] == [], row.key
         assert TEXTS["little"] not in run.doubts(), row.key
 
 
-def test_bad_calls() -> None:
+def test_bad_calls():
     with pytest.raises(UnknownName, match="a part of a GPU"):
         mfu("llama-3-8b", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", 1000)
     with pytest.raises(UnknownName, match="no bf16 peak"):
@@ -115,7 +115,7 @@ def test_bad_calls() -> None:
         mfu("llama-3-8b", "h100", 1, recompute="some")
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(capsys):
     words = ["mfu", "llama-3-8b", "--chip", "NVIDIA H100 80GB HBM3", "--seq", "8192"]
     assert cli.main([*words, "--tokens-per-second", "9000", "--recompute", "full"]) == 0
     printed = capsys.readouterr().out
@@ -129,12 +129,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["published"]["runs"][0]["url"].startswith("https://")
 
 
-def test_what_the_page_says_of_published_runs() -> None:
+def test_what_the_page_says_of_published_runs():
     h100 = [run for run in RUNS if run.chip == "h100" and not run.experts]
     narrow = [run.mfu for run in h100 if run.dtype == "fp8"]
     assert all(run.mfu > max(narrow) for run in h100 if run.dtype == "bf16")
     assert len(narrow) == len(h100) - 1
-    middle: dict[tuple[str, bool], float] = {}
+    middle = {}
     for chip in {run.chip for run in RUNS}:
         for experts in (False, True):
             found = [run.mfu for run in RUNS if (run.chip, run.experts) == (chip, experts)]

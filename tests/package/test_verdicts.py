@@ -13,14 +13,14 @@ H100 = rh.chip("h100")
 TODAY = {"batch": 8, "context": 2048, "fusion": "none", "attention": "naive"}
 
 
-def today(**changes: object) -> serving.ServingStep:
-    return serving.step(models.LLAMA_3_8B, "h100", **{**TODAY, **changes})  # type: ignore[arg-type]
+def today(**changes):
+    return serving.step(models.LLAMA_3_8B, "h100", **{**TODAY, **changes})
 
 
 # --- the verdicts of the book that were wrong ---------------------------------------------------
 
 
-def test_a_step_of_241_flop_per_byte_depends_on_the_ceilings_of_an_h100() -> None:
+def test_a_step_of_241_flop_per_byte_depends_on_the_ceilings_of_an_h100():
     """Published ridge 295: memory. Reached 222: compute. The H200 is compute-bound by both."""
     job = work.matmul(256, 8192, 8192)
     on_h100 = verdict(job, "h100")
@@ -42,7 +42,7 @@ def test_a_step_of_241_flop_per_byte_depends_on_the_ceilings_of_an_h100() -> Non
         (768, "memory", ()),
     ],
 )
-def test_scores_of_up_to_512_tokens_may_stay_on_a_v5e(length: int, word: str, on: object) -> None:
+def test_scores_of_up_to_512_tokens_may_stay_on_a_v5e(length, word, on):
     reached = verdict(work.naive_attention(4, length, heads=32, head_dim=64), "v5e")
     assert (reached.word, reached.on) == (word, on)
     stays = Scenario("published", "without", "stays")
@@ -51,7 +51,7 @@ def test_scores_of_up_to_512_tokens_may_stay_on_a_v5e(length: int, word: str, on
     assert same == (length > 512)
 
 
-def test_with_a_floor_fusing_gains_as_much_as_a_narrow_cache() -> None:
+def test_with_a_floor_fusing_gains_as_much_as_a_narrow_cache():
     """451 kernels become 227: 1.01 without a floor, 1.11 with one; an 8-bit cache gains 1.06."""
     fused = gain(today(), today(fusion="epilogue", attention="flash"))
     assert (fused.word, fused.on) == ("depends", ("floor",))
@@ -65,7 +65,7 @@ def test_with_a_floor_fusing_gains_as_much_as_a_narrow_cache() -> None:
     assert cache.times == pytest.approx((1.06, 1.07), abs=0.01)
 
 
-def test_no_kernel_that_was_profiled_beats_published_roof_and_floor() -> None:
+def test_no_kernel_that_was_profiled_beats_published_roof_and_floor():
     for key, record in rh.measured.device_records().items():
         chip = rh.chip(key)
         for sample in record.samples:
@@ -83,7 +83,7 @@ def test_no_kernel_that_was_profiled_beats_published_roof_and_floor() -> None:
 # --- how they are made --------------------------------------------------------------------------
 
 
-def test_the_floor_is_the_chip_s_or_an_assumed_one() -> None:
+def test_the_floor_is_the_chip_s_or_an_assumed_one():
     small = work.add(1000)
     with_floor = Scenario(floor="with")
     assert verdict(small, "h100").found[with_floor].seconds == 3.168e-6
@@ -91,7 +91,7 @@ def test_the_floor_is_the_chip_s_or_an_assumed_one() -> None:
     assert (verdict(small, "v5e").word, verdict(small, "v5e").on) == ("depends", ("floor",))
 
 
-def test_a_list_is_bound_by_what_most_of_its_time_goes_to() -> None:
+def test_a_list_is_bound_by_what_most_of_its_time_goes_to():
     large = work.matmul(4096, 4096, 4096)
     small = work.add(10**6)
     assert verdict([large, small], "h100").word == "compute"
@@ -106,7 +106,7 @@ def test_a_list_is_bound_by_what_most_of_its_time_goes_to() -> None:
     assert verdict(many, "h100").found[Scenario()].seconds == pytest.approx(seconds)
 
 
-def test_gains() -> None:
+def test_gains():
     four = work.fusion_chain(65536, 4096)
     fusion = gain(four, work.fuse(*four), "v6e", name="fusion")
     assert (fusion.word, fusion.on) == ("gains", ())

@@ -13,11 +13,11 @@ CHAIN = (
 )
 
 
-def moved(*kernels: Work) -> list[float]:
+def moved(*kernels):
     return [float(kernel.bytes) for kernel in kernels]
 
 
-def test_what_fits_between_kernels_moves_once_or_not_at_all() -> None:
+def test_what_fits_between_kernels_moves_once_or_not_at_all():
     assert moved(*CHAIN) == [14, 16, 17]
     # t: made inside, never in memory. x: read once from there. y, z leave; W is read once
     assert moved(*resident(*CHAIN, capacity=14)) == [10, 12, 3]
@@ -28,20 +28,20 @@ def test_what_fits_between_kernels_moves_once_or_not_at_all() -> None:
     ]
 
 
-def test_the_smallest_get_a_place_first_and_whole() -> None:
+def test_the_smallest_get_a_place_first_and_whole():
     assert moved(*resident(*CHAIN, capacity=13)) == [10, 12, 13]  # t, and no room for x as well
     assert moved(*resident(*CHAIN, capacity=4)) == [10, 12, 13]
     assert moved(*resident(*CHAIN, capacity=3)) == moved(*CHAIN)
     assert resident(*CHAIN, capacity=0) == CHAIN
 
 
-def test_what_is_needed_later_stays_and_weights_travel() -> None:
+def test_what_is_needed_later_stays_and_weights_travel():
     assert moved(*resident(*CHAIN, capacity=14, travels=["x"])) == [10, 12, 13]
     assert moved(*resident(*CHAIN, capacity=14, onward=["z"])) == [10, 12, 10]  # z took x's place
     assert moved(*resident(*CHAIN, capacity=17, onward=["z"])) == [10, 12, 0]
 
 
-def test_the_lower_end_is_at_least_what_one_kernel_would_move() -> None:
+def test_the_lower_end_is_at_least_what_one_kernel_would_move():
     for length in (64, 512, 3000):
         three = naive_attention(4, length, heads=32, head_dim=64)
         ends = [sum(moved(*resident(*three, capacity=c))) for c in (0, 2**25, 2**27, 1e18)]
@@ -50,7 +50,7 @@ def test_the_lower_end_is_at_least_what_one_kernel_would_move() -> None:
         assert ends[-1] == fuse(*three).bytes
 
 
-def test_the_ends_hold_what_the_compiler_placed() -> None:
+def test_the_ends_hold_what_the_compiler_placed():
     """Attention in plain JAX, compiled length by length: HBM bytes lie between both ends.
 
     Where nothing fits the compiler, which fuses too, moves less than three kernels by hand.

@@ -1,7 +1,5 @@
 """What can be analysed: kinds of functions, arguments, meshes, devices."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,17 +12,17 @@ from roofline.diagnosis import explain
 from roofline_helpers.common.checks import RooflineError
 
 
-def test_every_kind_of_function_and_argument() -> None:
+def test_every_kind_of_function_and_argument():
     needs("v6e")
     n = 256
     x = jnp.ones((n, n), jnp.bfloat16)
     wanted = xla.analyze(lambda a: a * 2 + 1, spec(n, n), chip="v6e")
     assert (wanted.vector_flops, wanted.hbm_bytes) == (2 * n * n, 4 * n * n)
 
-    def named(a: Any, *, mode: str) -> Any:
+    def named(a, *, mode):
         return a * 2 + 1 if mode == "double" else a
 
-    def positional(a: Any, mode: str) -> Any:
+    def positional(a, mode):
         return a * 2 + 1 if mode == "double" else a
 
     factor = jnp.asarray(2, jnp.bfloat16)
@@ -43,7 +41,7 @@ def test_every_kind_of_function_and_argument() -> None:
         assert report.bounds == ("memory", "latency")
 
 
-def test_a_cpu_as_the_chip_is_the_one_here() -> None:
+def test_a_cpu_as_the_chip_is_the_one_here():
     x = jnp.ones((8, 8))
     for chip in (jax.devices("cpu")[0], "cpu", None):
         assert xla.analyze(jnp.matmul, x, x, chip=chip).target == "cpu"
@@ -59,6 +57,6 @@ def test_a_cpu_as_the_chip_is_the_one_here() -> None:
         ({"chip": "v6e-two"}, "Nearest: 'v6e'"),
     ],
 )
-def test_half_a_target_is_refused(ask: Any, asked: dict[str, str], said: str) -> None:
+def test_half_a_target_is_refused(ask, asked, said):
     with pytest.raises(RooflineError, match=said):
         ask(jnp.sin, jnp.ones(8), **asked)

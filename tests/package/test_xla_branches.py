@@ -1,8 +1,6 @@
 """Conditionals: the branches that run, where their condition is known; a range, where it isn't."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax.numpy as jnp
 import pytest
@@ -17,36 +15,36 @@ X = spec(N, N, dtype="float32")
 PRODUCT = 2 * N**3
 
 
-def dear(x: Any) -> Any:
+def dear(x):
     return jnp.tanh(x @ x)
 
 
-def cheap(x: Any) -> Any:
+def cheap(x):
     return 2 * x
 
 
-def by_counter(x: Any) -> Any:
+def by_counter(x):
     return lax.fori_loop(0, 40, lambda i, x: lax.cond(i % 10 == 3, dear, cheap, x), x)
 
 
-def by_slices(x: Any) -> Any:
-    def step(x: Any, first: Any) -> Any:
+def by_slices(x):
+    def step(x, first):
         return lax.cond(first, dear, cheap, x), None
 
     return lax.scan(step, x, jnp.arange(40) < 7)[0]
 
 
-def by_two_counters(x: Any) -> Any:
-    def inner(i: Any, x: Any) -> Any:
+def by_two_counters(x):
+    def inner(i, x):
         return lax.fori_loop(0, 5, lambda j, x: lax.cond(i + 2 * j == 6, dear, cheap, x), x)
 
     return lax.fori_loop(0, 8, inner, x)
 
 
-def by_another_condition(x: Any) -> Any:
+def by_another_condition(x):
     """Of the 20 even turns, 10 are multiples of four."""
 
-    def even(i: Any, x: Any) -> Any:
+    def even(i, x):
         return lax.cond(i % 4 == 0, dear, cheap, x)
 
     return lax.fori_loop(
@@ -54,7 +52,7 @@ def by_another_condition(x: Any) -> Any:
     )
 
 
-def by_a_choice_of_three(x: Any) -> Any:
+def by_a_choice_of_three(x):
     """An index beyond the last branch takes the last one."""
     return lax.fori_loop(0, 12, lambda i, x: lax.switch(i // 4, [cheap, dear, jnp.sin], x), x)
 
@@ -69,25 +67,23 @@ def by_a_choice_of_three(x: Any) -> Any:
         (by_a_choice_of_three, 4),
     ],
 )
-def test_branches_count_as_often_as_a_known_condition_takes_them(
-    fn: Callable[[Any], Any], products: int
-) -> None:
+def test_branches_count_as_often_as_a_known_condition_takes_them(fn, products):
     report = xla.analyze(fn, X)
     assert report.matrix_flops == products * PRODUCT
     assert (report.flops, report.hbm_bytes) == (report.most_flops, report.most_bytes)
     assert len(report.ends) == 1
 
 
-def by_data(x: Any, p: Any) -> Any:
+def by_data(x, p):
     return lax.cond(p, dear, cheap, x)
 
 
-def by_data_in_a_loop(x: Any, p: Any) -> Any:
+def by_data_in_a_loop(x, p):
     return lax.fori_loop(0, 9, lambda _, x: by_data(x, p | (x[0, 0] > 0)), x)
 
 
 @pytest.mark.parametrize(("fn", "times"), [(by_data, 1), (by_data_in_a_loop, 9)])
-def test_data_leave_a_range_from_the_cheapest_branch_to_the_dearest(fn: Any, times: int) -> None:
+def test_data_leave_a_range_from_the_cheapest_branch_to_the_dearest(fn, times):
     report = xla.analyze(fn, X, spec(dtype="bool"))
     little, much = (xla.analyze(branch, X) for branch in (cheap, dear))
     assert report.matrix_flops == 0
@@ -108,11 +104,11 @@ def test_data_leave_a_range_from_the_cheapest_branch_to_the_dearest(fn: Any, tim
     assert on_chip.expected.high >= on_chip.ends[-1].expected.high
 
 
-def test_a_branch_is_as_dear_as_its_own_dearest_branch() -> None:
+def test_a_branch_is_as_dear_as_its_own_dearest_branch():
     """One product, or as other data choose none or three."""
 
-    def chosen(x: Any, p: Any, q: Any) -> Any:
-        def none_or_three(x: Any) -> Any:
+    def chosen(x, p, q):
+        def none_or_three(x):
             return lax.cond(q, lambda x: dear(dear(dear(x))), cheap, x)
 
         return lax.cond(p, none_or_three, dear, x)
@@ -121,9 +117,7 @@ def test_a_branch_is_as_dear_as_its_own_dearest_branch() -> None:
     assert [end.matrix_flops for end in report.ends] == [0, 3 * PRODUCT]
 
 
-def branches(
-    index: str, dtype: str = "s32[]", named: str = "branch_computations={%none, %one, %two}"
-) -> xla.Ledger:
+def branches(index, dtype="s32[]", named="branch_computations={%none, %one, %two}"):
     """Return the ledger of a choice between nothing, one tanh, and two of them."""
     bodies = ("bitcast(%p)", "tanh(%p)", "tanh(%y)")
     middle = "  %y = f32[64]{0} tanh(%p)\n"
@@ -142,7 +136,7 @@ def branches(
     )
 
 
-def test_a_constant_chooses_its_branch() -> None:
+def test_a_constant_chooses_its_branch():
     two = "true_computation=%one, false_computation=%none"
     for index, dtype, named, names in (
         ("constant(0)", "s32[]", None, []),
@@ -158,7 +152,7 @@ def test_a_constant_chooses_its_branch() -> None:
         assert ledger.notes == ()
 
 
-def test_every_branch_has_rows_where_data_choose() -> None:
+def test_every_branch_has_rows_where_data_choose():
     ledger = branches("parameter(0)")
     assert [(row.name, row.launches, row.dearest) for row in ledger.rows] == [
         ("one_y", 0, None),
@@ -169,8 +163,8 @@ def test_every_branch_has_rows_where_data_choose() -> None:
     assert "at least those of the cheapest, none, and at most those of the dearest, two" in note
 
 
-def test_a_loop_without_an_end_in_one_branch_leaves_all_open() -> None:
-    def until(x: Any) -> Any:
+def test_a_loop_without_an_end_in_one_branch_leaves_all_open():
+    def until(x):
         return lax.while_loop(lambda x: x.sum() < 9, jnp.tanh, x)
 
     report = xla.analyze(lambda x, p: lax.cond(p, until, cheap, x), X, spec(dtype="bool"))

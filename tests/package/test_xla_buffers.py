@@ -1,7 +1,6 @@
 """What fills a device's memory: the buffers that are alive at the peak, with their lines."""
 
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +17,14 @@ LAYERS, WIDTH, VOCABULARY = 4, 512, 32_000
 WEIGHTS, TABLE = 2 * LAYERS * WIDTH**2, 2 * WIDTH * VOCABULARY
 
 
-def line_of(text: str) -> int:
+def line_of(text):
     """Return the line of this file that begins with a text."""
     lines = Path(__file__).read_text("utf-8").splitlines()
     return next(n for n, line in enumerate(lines, 1) if line.strip().startswith(text))
 
 
-def loss(weights: Any, table: Any, x: Any) -> Any:
-    def layer(h: Any, w: Any) -> Any:
+def loss(weights, table, x):
+    def layer(h, w):
         return jnp.tanh(h @ w), None
 
     h, _ = jax.lax.scan(layer, x, weights)
@@ -33,16 +32,16 @@ def loss(weights: Any, table: Any, x: Any) -> Any:
     return jax.nn.logsumexp(logits, -1).mean()
 
 
-def step(weights: Any, table: Any, x: Any) -> Any:
+def step(weights, table, x):
     found = jax.grad(loss, (0, 1))(weights, table, x)
     return jax.tree.map(lambda w, g: w - 0.1 * g, (weights, table), found)
 
 
-def arguments(tokens: int) -> Any:
+def arguments(tokens):
     return spec(LAYERS, WIDTH, WIDTH), spec(WIDTH, VOCABULARY), spec(tokens, WIDTH)
 
 
-def test_planted_buffers_have_their_bytes_and_lines() -> None:
+def test_planted_buffers_have_their_bytes_and_lines():
     needs("v5e")
     kept, given = (
         analyze(step, *arguments(8192), chip="v5e", donate_argnums=donated).buffers
@@ -63,7 +62,7 @@ def test_planted_buffers_have_their_bytes_and_lines() -> None:
     assert donated == pytest.approx(WEIGHTS + TABLE, rel=0.01)
 
 
-def test_what_does_not_fit_says_what_fills_it() -> None:
+def test_what_does_not_fit_says_what_fills_it():
     needs("v5e")
     tokens = 262_144
     with pytest.raises(DoesNotFit) as caught:
@@ -76,7 +75,7 @@ def test_what_does_not_fit_says_what_fills_it() -> None:
     assert sum(b.bytes for b in error.buffers) == pytest.approx(error.needed, rel=0.01)
 
 
-def test_programs_need_what_is_alive_at_their_peak() -> None:
+def test_programs_need_what_is_alive_at_their_peak():
     """By the compiler's own allocation, for nine tenths of what the tests compile."""
     near = []
     for entry in programs.kept().values():

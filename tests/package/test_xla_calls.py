@@ -10,7 +10,7 @@ from roofline import xla
     ("target", "used", "made"),
     [("Forward", "xw", "y"), ("BackwardInput", "yw", "x"), ("BackwardFilter", "xy", "w")],
 )
-def test_convolutions_of_cudnn_state_their_dimensions(target: str, used: str, made: str) -> None:
+def test_convolutions_of_cudnn_state_their_dimensions(target, used, made):
     sides = {"x": "bf16[2,5,5,3]", "w": "bf16[7,3,3,3]", "y": "bf16[2,5,5,7]"}
     result = sides[made]
     inputs = "".join(f"  %{n} = {sides[n]} parameter({i})\n" for i, n in enumerate(used))
@@ -27,7 +27,7 @@ def test_convolutions_of_cudnn_state_their_dimensions(target: str, used: str, ma
     assert row.written["hbm"] == shape(result).bytes  # scratch memory is no result
 
 
-def test_an_unknown_instruction_is_named() -> None:
+def test_an_unknown_instruction_is_named():
     text = program("  %x = f32[64]{0} parameter(0)\n  ROOT %y = f32[64]{0} frobnicate(%x)")
     (row,) = xla.kernels(text).rows
     assert (row.flops.unknown, row.bytes) == (("the opcode frobnicate",), 512)
@@ -60,9 +60,7 @@ custom_call_target="TARGET", backend_config={"cudnn_fmha_backend_config": \
         ("__cudnn$fmhaSoftmax", "PADDING", 0, None),  # the lengths are data
     ],
 )
-def test_cudnns_attention_has_the_flops_of_its_sizes_and_mask(
-    target: str, mask: str, window: int, matrix: int | None
-) -> None:
+def test_cudnns_attention_has_the_flops_of_its_sizes_and_mask(target, mask, window, matrix):
     text = CUDNN.replace("TARGET", target).replace("MASK", mask).replace("WINDOW", str(window))
     (row,) = xla.kernels(text, "gpu").rows
     assert row.flops.unknown == (() if matrix is not None else (target,))

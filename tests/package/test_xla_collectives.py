@@ -13,7 +13,7 @@ from roofline.xla.ledger import with_axes
 from roofline.xla.roofs import DeviceRoofs
 
 
-def exchange(line: str, *others: str) -> xla.CollectiveOp:
+def exchange(line, *others):
     """Return the exchange of a program of one instruction on 64 numbers."""
     text = program(f"  %x = f32[64]{{0}} parameter(0)\n  ROOT %y = {line}", ADD, *others)
     collective = only_row(text).collective
@@ -21,7 +21,7 @@ def exchange(line: str, *others: str) -> xla.CollectiveOp:
     return collective
 
 
-def test_groups_of_devices() -> None:
+def test_groups_of_devices():
     groups = {
         "replica_groups={{0,1},{2,3}}": {(0, 1), (2, 3)},
         "replica_groups=[2,2]<=[4]": {(0, 1), (2, 3)},
@@ -43,7 +43,7 @@ def test_groups_of_devices() -> None:
     } == {("all-reduce", 2, 256)}
 
 
-def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
+def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make():
     axes = axes_of_mesh({"data": 2, "model": 2, "one": 1})
     named = {
         "{{0,1},{2,3}}": "model",
@@ -61,7 +61,7 @@ def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
     assert axes_of_mesh({}) == {}
 
 
-def test_what_a_ring_of_four_sends() -> None:
+def test_what_a_ring_of_four_sends():
     ring = "replica_groups={{0,1,2,3}}"
     sent = {
         f"f32[64]{{0}} all-reduce(%x), to_apply=%add, {ring}": 2 * 0.75 * 256,
@@ -99,7 +99,7 @@ SCALAR = {
 
 @pytest.mark.parametrize("platform", ["tpu", "gpu", "cpu"])
 @pytest.mark.parametrize("body", SCALAR.values(), ids=SCALAR)
-def test_a_sum_of_one_number_is_an_exchange_with_a_latency(body: str, platform: str) -> None:
+def test_a_sum_of_one_number_is_an_exchange_with_a_latency(body, platform):
     """As of every global norm, and of a loss that is summed over devices."""
     rows = xla.kernels(program(f"  %x = f32[64]{{0}} parameter(0)\n{body}", ADD), platform).rows
     [row] = [row for row in rows if row.collective is not None]
@@ -112,12 +112,12 @@ def test_a_sum_of_one_number_is_an_exchange_with_a_latency(body: str, platform: 
         assert kernel.bound == "network"
 
 
-def shift(*pairs: tuple[int, int]) -> xla.CollectiveOp:
+def shift(*pairs):
     listed = ",".join(f"{{{source},{target}}}" for source, target in pairs)
     return exchange(f"f32[64]{{0}} collective-permute(%x), source_target_pairs={{{listed}}}")
 
 
-def test_permutes_in_two_directions_use_different_links() -> None:
+def test_permutes_in_two_directions_use_different_links():
     roof = rh.chip("v5e").roofline("bf16")
     ahead, back = shift((0, 1), (1, 2), (2, 3), (3, 0)), shift((1, 0), (2, 1), (3, 2), (0, 3))
     assert (ahead.hops, back.hops) == (1, -1)
@@ -129,7 +129,7 @@ def test_permutes_in_two_directions_use_different_links() -> None:
         assert sum(timeline.exposed) == pytest.approx(seconds)  # nothing hides them
 
 
-def test_a_sum_of_which_each_keeps_a_part_is_a_reduce_scatter() -> None:
+def test_a_sum_of_which_each_keeps_a_part_is_a_reduce_scatter():
     inner = (
         "%inner (p: f32[64]) -> f32[32] {\n  %p = f32[64]{0} parameter(0)\n"
         "  %r = f32[64]{0} all-reduce(%p), replica_groups={{0,1}}, to_apply=%add\n"

@@ -2,8 +2,6 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,19 +10,19 @@ import pytest
 from hlo_texts import program
 from random_programs import MARK, Program
 
-from roofline.xla.facts import Known, facts_of
-from roofline.xla.graph import Graph, Node
+from roofline.xla.facts import facts_of
+from roofline.xla.graph import Graph
 from roofline.xla.hlo import parse
-from roofline.xla.needs import Needs, needs_of
+from roofline.xla.needs import needs_of
 
 
-def written(f: Callable[..., Any], *arguments: Any) -> str:
+def written(f, *arguments):
     """Return the HLO of a function as JAX writes it."""
     lowered = jax.jit(f).lower(*arguments)
     return str(lowered.compiler_ir("hlo").as_hlo_module().to_string())
 
 
-def read(text: str) -> tuple[Graph, Known, Needs]:
+def read(text):
     graph = Graph(parse(text))
     known = facts_of(graph)
     return graph, known, needs_of(known)
@@ -33,34 +31,34 @@ def read(text: str) -> tuple[Graph, Known, Needs]:
 # --- hand-written programs: each product's cotangent, and its operands' zeros, are counted --------
 
 
-def ones(*shape: int) -> jax.Array:
+def ones(*shape):
     return jnp.ones(shape)
 
 
-def attended(q: Any, k: Any, v: Any) -> Any:
+def attended(q, k, v):
     scores = 0.1 * jnp.einsum("hd,htd->ht", q, k)
     return jnp.einsum("ht,htd->hd", jnp.where(jnp.arange(64) < 8, jnp.exp(scores), 0.0), v)
 
 
-def by_example(x: Any, w: Any) -> Any:
+def by_example(x, w):
     y = jax.lax.conv_general_dilated(x, w, (1, 1), "VALID")
     return y[jnp.arange(8), jnp.arange(8)]
 
 
-def banded(x: Any) -> Any:
+def banded(x):
     near = jnp.abs(jnp.arange(32)[:, None] - jnp.arange(32)) < 3
     return jnp.where(near, x @ x.T, 0.0)
 
 
-def last_output(x: Any, w: Any) -> Any:
+def last_output(x, w):
     return (x.reshape(32, 8) @ w).reshape(2, 16, 8)[:, -1]
 
 
-def last_turn(x: Any, w: Any) -> Any:
+def last_turn(x, w):
     return jax.lax.scan(lambda c, row: (jnp.tanh(c + row), row[None] @ w), x[0], x)[1][-1]
 
 
-BY_HAND: dict[str, tuple[Callable[..., Any], tuple[Any, ...], float]] = {
+BY_HAND = {
     # its needed share of multiply-adds, as a reader would say it
     "one row of sixteen": (
         lambda h, w: jax.nn.softmax(jnp.tanh(h) @ w)[:, -1],
@@ -122,7 +120,7 @@ BY_HAND: dict[str, tuple[Callable[..., Any], tuple[Any, ...], float]] = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_share_of_a_product(name: str) -> None:
+def test_share_of_a_product(name):
     f, arguments, share = BY_HAND[name]
     graph, _, needs = read(written(f, *arguments))
     products = [node for node in graph.nodes if node.op in ("dot", "convolution")]
@@ -132,7 +130,7 @@ def test_share_of_a_product(name: str) -> None:
 # --- random programs ------------------------------------------------------------------------------
 
 
-def marks(graph: Graph) -> Iterator[tuple[int, Node]]:
+def marks(graph):
     """Yield the nodes of a program's values, and their numbers."""
     for node in graph.nodes:
         found = re.search(rf"{MARK}(\d+)/", node.op_name)
@@ -140,7 +138,7 @@ def marks(graph: Graph) -> Iterator[tuple[int, Node]]:
             yield int(found.group(1)), node
 
 
-def check(seed: int) -> int:
+def check(seed):
     """Hold what is said of all values of a random program against what is counted."""
     drawn = Program(seed)
     arguments = drawn.arguments, drawn.places, drawn.flags
@@ -148,7 +146,7 @@ def check(seed: int) -> int:
     weights = np.random.default_rng(seed)
     by = [weights.standard_normal(result.shape) for result in results]
 
-    def weighted(added: Any) -> Any:
+    def weighted(added):
         values, out = drawn.values(*arguments, added)
         return sum((o * w).sum() for o, w in zip(out, by, strict=True)), values
 
@@ -165,19 +163,19 @@ def check(seed: int) -> int:
     return checked
 
 
-def test_random_programs() -> None:
+def test_random_programs():
     assert sum(map(check, range(6))) > 20
 
 
 @pytest.mark.weekly
-def test_more_random_programs() -> None:
+def test_more_random_programs():
     assert sum(map(check, range(6, 200))) > 600
 
 
 # --- time -----------------------------------------------------------------------------------------
 
 
-def long(instructions: int) -> str:
+def long(instructions):
     """Return a program of many products, slices and sums, one after another."""
     lines = ["  %v0 = f32[64,64]{1,0} parameter(0)"]
     for n in range(1, instructions):
@@ -195,14 +193,14 @@ def long(instructions: int) -> str:
     return program("\n".join(lines))
 
 
-def seconds(instructions: int) -> float:
+def seconds(instructions):
     text = long(instructions)
     started = time.process_time()
     read(text)
     return time.process_time() - started
 
 
-def test_time_is_proportional_to_the_program() -> None:
+def test_time_is_proportional_to_the_program():
     seconds(100)
     few, many = seconds(1_000), seconds(10_000)
     assert many < 25 * few

@@ -1,7 +1,6 @@
 """What `analyze` refuses, and in which words."""
 
 import importlib
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +15,12 @@ from roofline.xla import targets
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 
 
-def test_an_unknown_chip() -> None:
+def test_an_unknown_chip():
     with pytest.raises(UnknownName, match="'v7x'"):
         xla.analyze(jnp.sin, spec(8), chip="v6x")
 
 
-def test_a_chip_without_a_compiler_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chip_without_a_compiler_here(monkeypatch):
     with pytest.raises(xla.NoCompiler, match="NVIDIA H100"):
         xla.analyze(jnp.sin, spec(8), chip="h100")
     with monkeypatch.context() as patch:
@@ -40,7 +39,7 @@ def test_a_chip_without_a_compiler_here(monkeypatch: pytest.MonkeyPatch) -> None
             xla.analyze(jnp.sin, spec(8), chip="v6e")
 
 
-def test_functions_that_do_not_trace() -> None:
+def test_functions_that_do_not_trace():
     x = spec(3, 4)
     for fn, args, message in (
         (lambda a, b: a @ b, (x, spec(5, 6)), r"bf16\[3,4\], bf16\[5,6\].*contracting"),
@@ -52,14 +51,14 @@ def test_functions_that_do_not_trace() -> None:
             xla.analyze(fn, *args)
 
 
-def test_layouts_and_meshes_that_a_chip_does_not_have() -> None:
+def test_layouts_and_meshes_that_a_chip_does_not_have():
     needs("v6e")
     with pytest.raises(xla.NoCompiler, match="v6e:3x5"):
         xla.analyze(jnp.sin, spec(8), chip="v6e", topology="3x5")
     with pytest.raises(BadValue, match=r"at most 16x16.*got '2x2x2'"):
         xla.analyze(jnp.sin, spec(8), chip="v6e", topology="2x2x2")
 
-    def over(devices: int) -> Any:
+    def over(devices):
         sharding = NamedSharding(mesh(devices), PartitionSpec("data"))
         return jax.ShapeDtypeStruct((48, 128), jnp.bfloat16, sharding=sharding)
 
@@ -69,7 +68,7 @@ def test_layouts_and_meshes_that_a_chip_does_not_have() -> None:
         xla.analyze(lambda a, b: a + b, over(2), over(4), chip="v6e")
 
 
-def test_a_kernel_for_gpus_is_not_one_for_a_tpu() -> None:
+def test_a_kernel_for_gpus_is_not_one_for_a_tpu():
     needs("v6e")
     for backend in ("triton", "mosaic_gpu"):
         params = importlib.import_module(f"jax.experimental.pallas.{backend}").CompilerParams()
@@ -78,7 +77,7 @@ def test_a_kernel_for_gpus_is_not_one_for_a_tpu() -> None:
             xla.analyze(call, spec(8, 8), chip="v6e")
 
 
-def test_bad_options() -> None:
+def test_bad_options():
     with pytest.raises(BadType, match="got 3"):
         xla.analyze(3, chip="v6e")
     with pytest.raises(UnknownName, match="auto, compiler, record"):

@@ -9,7 +9,7 @@ from hlo_texts import ADD, dot, only_row, program
 from roofline.xla.windows import Window
 
 
-def test_elementwise_work() -> None:
+def test_elementwise_work():
     lines = {  # vector FLOPs, transcendentals
         "add(%x, %x)": (64, 0),
         "compare(%x, %x), direction=LT": (64, 0),
@@ -27,7 +27,7 @@ def test_elementwise_work() -> None:
     assert {(row.flops.matrix, row.bytes) for row in rows.values()} == {(0, 2 * 64 * 4)}
 
 
-def test_complex_numbers_cost_what_their_real_parts_do() -> None:
+def test_complex_numbers_cost_what_their_real_parts_do():
     lines = {  # of an element, by hand: (a + ib)(c + id) has four products, two sums
         "c64[64]{0} add(%x, %x)": 2,
         "c64[64]{0} multiply(%x, %x)": 6,
@@ -52,7 +52,7 @@ def test_complex_numbers_cost_what_their_real_parts_do() -> None:
     assert unknown == "complex tan"
 
 
-def test_a_convolution_of_single_channels_is_the_vector_unit_s() -> None:
+def test_a_convolution_of_single_channels_is_the_vector_unit_s():
     channels = "f32[8,32,16]", "f32[5,1,16]", "f32[8,28,16]"
     groups = {
         "feature_group_count=16, dim_labels=b0f_0io->b0f": channels,
@@ -103,7 +103,7 @@ CONVOLUTIONS = {
 }
 
 
-def test_convolutions_count_the_taps_that_meet_data() -> None:
+def test_convolutions_count_the_taps_that_meet_data():
     counted = {}
     for name, ((lhs, rhs, out), attributes, _) in CONVOLUTIONS.items():
         sides = f"  %a = {lhs} parameter(0)\n  %b = {rhs} parameter(1)\n"
@@ -113,7 +113,7 @@ def test_convolutions_count_the_taps_that_meet_data() -> None:
     assert counted == {name: flops for name, (*_, flops) in CONVOLUTIONS.items()}
 
 
-def test_taps_are_counted_as_by_enumeration() -> None:
+def test_taps_are_counted_as_by_enumeration():
     out, wrong = 6, []
     for size, *window in product((1, 4, 7), (1, 2, 5), (1, 2, 3), (-1, 0, 2), (1, 2, 6), (1, 2)):
         data = {i * window[3] for i in range(size)}

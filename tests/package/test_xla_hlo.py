@@ -1,7 +1,5 @@
 """HLO text: shapes, instructions, and lines that XLA breaks."""
 
-from typing import Any
-
 import pytest
 from hlo_texts import program, shape
 
@@ -9,7 +7,7 @@ from roofline import xla
 from roofline.xla.hlo import UnreadableProgram, brief
 
 
-def test_a_shape_has_type_size_memory_and_tiles() -> None:
+def test_a_shape_has_type_size_memory_and_tiles():
     it = shape("bf16[2048,1000]{1,0:T(8,128)(2,1)S(1)}")
     assert (it.dtype, it.dims, it.space, it.tile, it.order) == (
         "bf16",
@@ -23,7 +21,7 @@ def test_a_shape_has_type_size_memory_and_tiles() -> None:
     assert str(it) == "bf16[2048,1000]"
 
 
-def test_bytes_of_a_shape() -> None:
+def test_bytes_of_a_shape():
     sizes = {
         "f32[]": 4,
         "f32[0,7]": 0,
@@ -41,7 +39,7 @@ def test_bytes_of_a_shape() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "hello", "HloModule empty\n", None, 3])
-def test_text_that_is_no_program_is_refused(text: Any) -> None:
+def test_text_that_is_no_program_is_refused(text):
     with pytest.raises(UnreadableProgram, match="HLO"):
         xla.parse(text)
 
@@ -57,7 +55,7 @@ frontend_attributes={kernel_metadata={
   ROOT %y = f32[8]{0} tanh(%k)"""
 
 
-def test_a_line_that_is_broken_inside_brackets_is_one_instruction() -> None:
+def test_a_line_that_is_broken_inside_brackets_is_one_instruction():
     ledger = xla.kernels(program(BROKEN))
     assert [(row.name, row.matrix_flops, row.vector_flops) for row in ledger.rows] == [
         ("k", 80, 0),

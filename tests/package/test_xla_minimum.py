@@ -14,66 +14,66 @@ from jax.sharding import PartitionSpec as P
 
 from roofline import xla
 from roofline.xla.lower import Arguments, lower
-from roofline.xla.minimum import Needed, needed_of
+from roofline.xla.minimum import needed_of
 from roofline.xla.targets import target_of
 from roofline_helpers import chips
 
 Function = Callable[..., Any]
 
 
-def need(f: Function, *arguments: Any, chip: str | None = None, turns: Any = None) -> Needed:
+def need(f, *arguments, chip=None, turns=None):
     return needed_of(lower(f, Arguments(arguments), {}, target_of(chip)), turns)
 
 
-def wide(*shape: int) -> jax.ShapeDtypeStruct:
+def wide(*shape):
     return spec(*shape, dtype=jnp.float32)
 
 
-def ints(*shape: int) -> jax.ShapeDtypeStruct:
+def ints(*shape):
     return spec(*shape, dtype=jnp.int32)
 
 
 # --- no repair beats it ---------------------------------------------------------------------------
 
 
-def scanned(loss: Function) -> Function:
-    def total(x: Any, rows: Any, z: Any) -> Any:
+def scanned(loss):
+    def total(x, rows, z):
         return lax.scan(lambda c, y: (loss(c, x, y, z), None), jnp.zeros_like(z), rows)[0].sum()
 
     return jax.grad(total)
 
 
-def step(c: Any, x: Any, y: Any, z: Any) -> Any:
+def step(c, x, y, z):
     return c + x * jnp.sin(y + z)
 
 
-def filters_by_example(x: Any, w: Any) -> Any:
+def filters_by_example(x, w):
     y = lax.conv_general_dilated(x, w, (1, 1), "VALID")
     return y[jnp.arange(16), jnp.arange(16)]
 
 
-def filters_in_groups(x: Any, w: Any) -> Any:
+def filters_in_groups(x, w):
     one = lax.conv_general_dilated(
         x.reshape(1, 16, 20, 20), w, (1, 1), "VALID", feature_group_count=16
     )
     return one[0]
 
 
-def rewritten(cache: Any, new: Any, at: Any) -> Any:
+def rewritten(cache, new, at):
     rows = jnp.arange(cache.shape[0])[:, None] == at
     return jnp.where(rows, new, cache)
 
 
-def repeated_heads(q: Any, k: Any) -> Any:
+def repeated_heads(q, k):
     return jnp.einsum("bhe,bshe->bhs", q, jnp.repeat(k, 4, 2))
 
 
-def shared_heads(q: Any, k: Any) -> Any:
+def shared_heads(q, k):
     grouped = q.reshape(4, 2, 4, 32)
     return jnp.einsum("bgqe,bsge->bgqs", grouped, k).reshape(4, 8, 128)
 
 
-PAIRS: dict[str, tuple[Function, Function, tuple[Any, ...]]] = {
+PAIRS = {
     "one-hot": (
         lambda t, i: jax.nn.one_hot(i, 512) @ t,
         lambda t, i: t[i],
@@ -127,7 +127,7 @@ PAIRS: dict[str, tuple[Function, Function, tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_no_repair_beats_it(name: str) -> None:
+def test_no_repair_beats_it(name):
     planted, repaired, arguments = PAIRS[name]
     least, report = need(planted, *arguments), xla.analyze(repaired, *arguments)
     assert not least.refused
@@ -136,15 +136,15 @@ def test_no_repair_beats_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["last row", "diagonal", "widened", "computed twice", "filters"])
-def test_the_repair_needs_as_much(name: str) -> None:
+def test_the_repair_needs_as_much(name):
     planted, repaired, arguments = PAIRS[name]
     first, second = need(planted, *arguments), need(repaired, *arguments)
     assert first.bytes == pytest.approx(second.bytes, rel=0.01)
     assert first.flops == pytest.approx(second.flops, rel=0.01)
 
 
-def test_as_written_nothing_is_left_out() -> None:
-    def f(x: Any, up: Any, down: Any) -> Any:
+def test_as_written_nothing_is_left_out():
+    def f(x, up, down):
         return jax.nn.relu(x @ up) @ down
 
     least = need(f, spec(512, 256), spec(256, 1024), spec(1024, 256))
@@ -160,19 +160,19 @@ def test_as_written_nothing_is_left_out() -> None:
 # --- types ----------------------------------------------------------------------------------------
 
 
-def test_accidents_count_in_the_narrow_type() -> None:
+def test_accidents_count_in_the_narrow_type():
     x, w = spec(64, 64), spec(64, 64)
     scale = np.sqrt(np.float32(64))
 
-    def widened(x: Any, w: Any) -> Any:
+    def widened(x, w):
         y = x * scale  # float32 from here on
         return jnp.tanh(y @ w) @ w
 
-    def asked(x: Any, w: Any) -> Any:
+    def asked(x, w):
         y = x.astype(jnp.float32)
         return jnp.tanh(y @ w.astype(jnp.float32)) @ w.astype(jnp.float32)
 
-    def summed(x: Any, w: Any) -> Any:
+    def summed(x, w):
         return jnp.einsum("ij,jk->ik", x, w, preferred_element_type=jnp.float32)
 
     assert set(need(widened, x, w).matrix) == {"bf16"}
@@ -185,11 +185,11 @@ def test_accidents_count_in_the_narrow_type() -> None:
 # --- what isn't known -----------------------------------------------------------------------------
 
 
-def until(x: Any) -> Any:
+def until(x):
     return lax.while_loop(lambda c: jnp.sum(c * c) > 1.0, lambda c: c * 0.5, x)
 
 
-def test_refused_by_name() -> None:
+def test_refused_by_name():
     least = need(until, wide(64))
     assert "while" in least.refused
     assert "turns=" in least.refused
@@ -200,12 +200,12 @@ def test_refused_by_name() -> None:
     assert "lapack" in inverse.refused
 
 
-def _line() -> int:
+def _line():
     return until.__code__.co_firstlineno + 1
 
 
-def test_data_choose() -> None:
-    def heavy(x: Any) -> Any:
+def test_data_choose():
+    def heavy(x):
         return jnp.tanh(x @ x) @ x
 
     chosen = jax.vmap(lambda p, x: lax.cond(p, heavy, lambda x: x, x))
@@ -222,14 +222,14 @@ def test_data_choose() -> None:
 # --- several devices, and chips -------------------------------------------------------------------
 
 
-def sharded(*shape: int, axes: tuple[Any, ...]) -> jax.ShapeDtypeStruct:
+def sharded(*shape, axes):
     mesh = AbstractMesh((4,), ("x",))
     return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, P(*axes)))
 
 
 @pytest.mark.skipif(xla.can_compile("v5e") is not None, reason="no TPU compiler here")
-def test_each_device_does_its_part() -> None:
-    def summed(x: Any, w: Any) -> Any:
+def test_each_device_does_its_part():
+    def summed(x, w):
         mesh = AbstractMesh((4,), ("x",))
         part = P(None, "x"), P("x", None)
         body = jax.shard_map(
@@ -244,7 +244,7 @@ def test_each_device_does_its_part() -> None:
         assert least.bytes == 2 * (256 * 1024 + 1024 * 512 + 256 * 512) / 4
 
 
-def test_seconds_on_a_chip() -> None:
+def test_seconds_on_a_chip():
     v6e = chips.chip("v6e")
     least = need(jnp.matmul, spec(4096, 4096), spec(4096, 4096))
     assert least.limit(v6e) == "matrix"

@@ -1,7 +1,6 @@
 """Pallas kernels counted from what JAX traced: FLOPs of the body, bytes of the blocks, by hand."""
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,19 +23,19 @@ from roofline_helpers.common.checks import BadValue
 BF16 = 2
 
 
-def matmul(m: int, n: int, k: int, rows: int, columns: int, depth: int, **options: Any) -> Any:
-    def body(x: Any, y: Any, out: Any, total: Any) -> None:
+def matmul(m, n, k, rows, columns, depth, **options):
+    def body(x, y, out, total):
         @pl.when(pl.program_id(2) == 0)
-        def _() -> None:
+        def _():
             total[...] = jnp.zeros_like(total)
 
         total[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
 
         @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
-        def _() -> None:
+        def _():
             out[...] = total[...].astype(out.dtype)
 
-    def product(x: Any, y: Any) -> Any:
+    def product(x, y):
         return pl.pallas_call(
             body,
             grid=(pl.cdiv(m, rows), pl.cdiv(n, columns), pl.cdiv(k, depth)),
@@ -53,12 +52,12 @@ def matmul(m: int, n: int, k: int, rows: int, columns: int, depth: int, **option
     return product, (spec(m, k), spec(k, n))
 
 
-def only(fn: Any, *args: Any) -> Any:
+def only(fn, *args):
     (kernel,) = counted(jax.jit(fn).trace(*args).jaxpr)
     return kernel
 
 
-def test_a_product_in_blocks_fetches_each_operand_once_for_each_block_of_the_other() -> None:
+def test_a_product_in_blocks_fetches_each_operand_once_for_each_block_of_the_other():
     n = 4096
     fn, args = matmul(n, n, n, 512, 512, 512)
     kernel = only(fn, *args)
@@ -77,12 +76,12 @@ def test_a_product_in_blocks_fetches_each_operand_once_for_each_block_of_the_oth
 
 
 @pytest.mark.slow
-def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
+def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less():
     needs("v6e")
     fn, args = matmul(2048, 2048, 2048, 512, 512, 512)
     counted = int(only(fn, *args).vmem)
 
-    def within(limit: int, block: int = 512, chip: str = "v6e") -> Any:
+    def within(limit, block=512, chip="v6e"):
         options = pltpu.CompilerParams(vmem_limit_bytes=limit)
         fn, args = matmul(2048, 2048, 2048, block, block, block, compiler_params=options)
         return xla.analyze(fn, *args, chip=chip)
@@ -105,7 +104,7 @@ BLOCK = 128
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_flash_attention_that_ships_with_jax(causal: bool) -> None:
+def test_flash_attention_that_ships_with_jax(causal):
     flash = pytest.importorskip("jax.experimental.pallas.ops.tpu.flash_attention")
     kernel = only(lambda *qkv: flash.flash_attention(*qkv, causal=causal), *[spec(B, H, S, D)] * 3)
     blocks = S // BLOCK
@@ -118,13 +117,13 @@ def test_flash_attention_that_ships_with_jax(causal: bool) -> None:
     assert kernel.unsure == ()
 
 
-def grouped_matmul(m: int, k: int, n: int, groups: int) -> tuple[Any, tuple[Any, ...]]:
+def grouped_matmul(m, k, n, groups):
     megablox = pytest.importorskip("jax.experimental.pallas.ops.tpu.megablox")
     args = spec(m, k), spec(groups, k, n), spec(groups, dtype="int32")
     return lambda *a: megablox.gmm(*a, preferred_element_type=jnp.bfloat16), args
 
 
-def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
+def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict():
     needs("v5p")
     m, k, n, groups = 4096, 2048, 4096, 8
     fn, args = grouped_matmul(m, k, n, groups)
@@ -150,7 +149,7 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert report.time_at_most < report.expected.high == math.inf
 
 
-def scalars_first(body: Any, blocks: Any, out: Any, *scratch: Any, grid: int = 8) -> Any:
+def scalars_first(body, blocks, out, *scratch, grid=8):
     """Return a kernel whose first operand, of whole numbers, is there before its blocks."""
     spec_of = pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=1,
@@ -162,20 +161,20 @@ def scalars_first(body: Any, blocks: Any, out: Any, *scratch: Any, grid: int = 8
     return pl.pallas_call(body, grid_spec=spec_of, out_shape=out)
 
 
-def test_what_data_decide_is_a_range_or_has_no_end() -> None:
+def test_what_data_decide_is_a_range_or_has_no_end():
     x, numbers = spec(4096, 128, dtype="float32"), spec(8, dtype="int32")
     out, block, done = spec(64, 128, dtype="float32"), 8 * 128 * 4, pltpu.SemaphoreType.DMA
 
-    def chosen(s: Any, x: Any, out: Any) -> None:
+    def chosen(s, x, out):
         out[...] = x[...]
 
     taken = scalars_first(chosen, pl.BlockSpec((8, 128), lambda i, s: (s[i], 0)), out)
     kernel = only(taken, numbers, x)  # at least one block, if all numbers are the same
     assert (kernel.bytes, kernel.most) == (32 + block + 8 * block, 32 + 8 * block + 8 * block)
 
-    def some(s: Any, x: Any, out: Any) -> None:
+    def some(s, x, out):
         @pl.when(s[pl.program_id(0)] > 0)
-        def _() -> None:
+        def _():
             out[...] = jnp.dot(x[...], x[...].T)[:, :1] + out[...]
 
     skipped = scalars_first(some, pl.BlockSpec((8, 128), lambda i, s: (i, 0)), out)
@@ -183,9 +182,9 @@ def test_what_data_decide_is_a_range_or_has_no_end() -> None:
     product, sums = 8 * 2 * 8 * 8 * 128, 8 * 8 * 128
     assert (kernel.flops, kernel.most_flops, kernel.at_least) == (0, product + sums, "")
 
-    def copies(turns: Any, size: Any) -> Any:
-        def body(s: Any, x: Any, out: Any, done: Any) -> None:
-            def turn(i: Any, _: Any) -> Any:
+    def copies(turns, size):
+        def body(s, x, out, done):
+            def turn(i, _):
                 copy = pltpu.make_async_copy(x.at[pl.ds(s[i], size(s))], out, done)
                 copy.start()
                 copy.wait()
@@ -208,17 +207,17 @@ def test_what_data_decide_is_a_range_or_has_no_end() -> None:
             rh.chip("v6e").roofline("bf16").bound(kernel)
 
 
-def test_copies_that_depend_on_the_turn_of_a_known_loop_are_exact() -> None:
+def test_copies_that_depend_on_the_turn_of_a_known_loop_are_exact():
     needs("v6e")
     n, side = 2048, 512
 
-    def body(x: Any, y: Any, out: Any) -> None:
+    def body(x, y, out):
         out[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
 
-    def tile(index: Any) -> Any:
+    def tile(index):
         return pl.BlockSpec((side, side), index)
 
-    def whole(*refs: Any) -> None:
+    def whole(*refs):
         pltpu.emit_pipeline(
             body,
             grid=(n // side,) * 3,
@@ -234,10 +233,10 @@ def test_copies_that_depend_on_the_turn_of_a_known_loop_are_exact() -> None:
     assert (kernel.most, kernel.unsure, kernel.matrix_flops) == (None, (), 2 * n**3)
 
 
-def copying(loop: Any, *scratch: Any) -> Any:
+def copying(loop, *scratch):
     """Return a kernel whose `loop` gets a function that copies block `i` of x into scratch."""
 
-    def body(x: Any, out: Any, block: Any, *rest: Any) -> None:
+    def body(x, out, block, *rest):
         loop(lambda i: pltpu.sync_copy(x.at[pl.ds(i * 8, 8), :], block), x, *rest)
         out[...] = block[...]
 
@@ -247,9 +246,9 @@ def copying(loop: Any, *scratch: Any) -> Any:
     return pl.pallas_call(body, **options)
 
 
-def test_loops_are_counted_by_what_their_counters_do() -> None:
-    def run(more: Any, then: Any, first: Any, block: Any = lambda i: i) -> Any:
-        def turn(copy: Any, state: Any) -> Any:
+def test_loops_are_counted_by_what_their_counters_do():
+    def run(more, then, first, block=lambda i: i):
+        def turn(copy, state):
             copy(block(state))
             return then(state)
 
@@ -268,17 +267,17 @@ def test_loops_are_counted_by_what_their_counters_do() -> None:
         assert (kernel.reads, kernel.most, kernel.unsure) == ((turns * 8 * 128 * 4,), None, ())
 
 
-def test_scratch_counts_where_it_lies() -> None:
+def test_scratch_counts_where_it_lies():
     block = 8 * 128 * 4
 
-    def through(copy: Any, x: Any, main: Any, scalars: Any) -> None:
+    def through(copy, x, main, scalars):
         pltpu.sync_copy(x.at[pl.ds(0, 8), :], main)
 
-        def and_back(rows: Any) -> None:
+        def and_back(rows):
             pltpu.sync_copy(main, rows.at[pl.ds(0, 8), :])
             pltpu.sync_copy(rows.at[pl.ds(0, 8), :], main)
 
-        def within(rows: Any) -> None:
+        def within(rows):
             and_back(rows)
             pl.run_scoped(and_back, pltpu.VMEM((24, 128), jnp.float32))
             pl.run_scoped(and_back, pltpu.VMEM((16, 128), jnp.float32))
@@ -298,10 +297,10 @@ def test_scratch_counts_where_it_lies() -> None:
     assert only(fetched, spec(8, dtype="int32"), out).smem == 8 * 4
 
 
-def test_a_loop_without_a_known_count_has_no_verdict() -> None:
+def test_a_loop_without_a_known_count_has_no_verdict():
     needs("v6e")
 
-    def until(x: Any) -> Any:
+    def until(x):
         return jax.lax.while_loop(lambda c: c.sum() < 1e9, lambda c: jnp.tanh(c @ c), x)
 
     report = explain(until, spec(2048, 2048), chip="v6e", progress=False)
@@ -316,10 +315,10 @@ def test_a_loop_without_a_known_count_has_no_verdict() -> None:
     assert (stated.at_least, stated.bounds) == ("", ("compute",))
 
 
-def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() -> None:
+def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak():
     needs("v6e")
 
-    def turns(x: Any) -> Any:
+    def turns(x):
         return jax.lax.fori_loop(0, 400, lambda _, c: jnp.tanh(c) * 1.01 + 0.1, x)
 
     report = xla.analyze(turns, spec(8, 128, dtype="float32"), chip="v6e")
@@ -336,7 +335,7 @@ def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() 
 
 
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
-def test_the_rows_of_causes_take_no_less_than_the_program_s_roof(chip: str) -> None:
+def test_the_rows_of_causes_take_no_less_than_the_program_s_roof(chip):
     """Copies that kernels can't hide, and exchanges on the links that they run along, show."""
     needs(chip)
     over = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec("data"))
@@ -360,7 +359,7 @@ def test_the_rows_of_causes_take_no_less_than_the_program_s_roof(chip: str) -> N
             assert row.seconds == pytest.approx(exchange.exposed, rel=1e-3)
 
 
-def test_a_report_counts_and_says_what_was_declared() -> None:
+def test_a_report_counts_and_says_what_was_declared():
     needs("v6e")
     n = 2048
     wrong = pl.CostEstimate(flops=7, bytes_accessed=11, transcendentals=0)

@@ -7,7 +7,6 @@ import roofline
 import roofline_helpers as rh
 from roofline import xla
 from roofline.xla import pallas_kernels
-from roofline.xla.pallas import PallasKernel
 
 BF16 = 2
 
@@ -15,11 +14,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend:Deprec
 
 
 @pytest.fixture(autouse=True)
-def triton() -> None:
+def triton():
     pytest.importorskip("jax.experimental.pallas.triton", reason="no Triton in this jaxlib")
 
 
-def ours(q_len: int, kv_len: int, heads: int, *, causal: bool = False) -> PallasKernel:
+def ours(q_len, kv_len, heads, *, causal=False):
     q = spec(2, heads, q_len, 128)
     k = spec(2, heads, kv_len, 128)
     (kernel,) = pallas_kernels(
@@ -28,7 +27,7 @@ def ours(q_len: int, kv_len: int, heads: int, *, causal: bool = False) -> Pallas
     return kernel
 
 
-def chain() -> PallasKernel:
+def chain():
     x, row = spec(65536, 4096), spec(4096)
     (kernel,) = pallas_kernels(
         lambda *a: roofline.kernels.layernorm_gelu_dropout_residual(*a, rate=0.1),
@@ -38,7 +37,7 @@ def chain() -> PallasKernel:
     return kernel
 
 
-def test_each_program_of_our_attention_asks_for_all_keys_again() -> None:
+def test_each_program_of_our_attention_asks_for_all_keys_again():
     length, heads, queries = 2048, 16, 128
     kernel = ours(length, length, heads)
     once = BF16 * 2 * heads * length * 128
@@ -57,7 +56,7 @@ def test_each_program_of_our_attention_asks_for_all_keys_again() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["h100", "h200"])
-def test_counters_are_where_the_counts_say(gpu: str) -> None:
+def test_counters_are_where_the_counts_say(gpu):
     record = rh.measured.device_records()[gpu]
     counted = record.sample("chain pallas 65536×4096 bf16", "pallas").dram_bytes
     assert chain().bytes == pytest.approx(counted, rel=0.002)
@@ -67,7 +66,7 @@ def test_counters_are_where_the_counts_say(gpu: str) -> None:
     assert attention.bytes < counted < 0.2 * attention.asked
 
 
-def test_a_program_of_a_gpu_has_its_kernels_counted() -> None:
+def test_a_program_of_a_gpu_has_its_kernels_counted():
     kernel = ours(2048, 2048, 16)
     array = "bf16[2,16,2048,128]{3,2,1,0}"
     target = "__gpu$xla.gpu.triton"

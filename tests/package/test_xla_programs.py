@@ -1,8 +1,6 @@
 """Whole programs of XLA, counted by the reader and by hand."""
 
 import re
-from pathlib import Path
-from typing import Any
 
 from compiled_suite import SUITE, Hand
 from hlo_texts import FIXTURES
@@ -10,7 +8,7 @@ from hlo_texts import FIXTURES
 from roofline import xla
 
 
-def counted(ledger: xla.ledger.Ledger) -> dict[str, float]:
+def counted(ledger):
     """Return the totals of a program."""
     rows = ledger.rows
     return {
@@ -22,7 +20,7 @@ def counted(ledger: xla.ledger.Ledger) -> dict[str, float]:
     }
 
 
-def expected(name: str, chip: str, version: str) -> Hand:
+def expected(name, chip, version):
     """Return the count by hand; where a version of the compiler does otherwise, as it does.
 
     A text alone doesn't hold what JAX traced of a Pallas kernel: there what is declared counts.
@@ -35,7 +33,7 @@ def expected(name: str, chip: str, version: str) -> Hand:
     return SUITE[name].by_version.get((chip, version), SUITE[name].hand)(chip)
 
 
-def wrongly_counted(path: Path) -> dict[str, Any]:
+def wrongly_counted(path):
     """Return what differs from the count by hand, with both counts."""
     name, chip, version = re.fullmatch(r"(.+)\.(\w+)\.jax-(.+)", path.stem).groups()
     hand = expected(name, chip, version)
@@ -44,7 +42,7 @@ def wrongly_counted(path: Path) -> dict[str, Any]:
     return hand.differs(counted(ledger), [row.name for row in ledger.rows if row.flops.unknown])
 
 
-def test_programs_of_xla_are_counted_as_by_hand() -> None:
+def test_programs_of_xla_are_counted_as_by_hand():
     assert len(FIXTURES) > 40
     wrong = {path.stem: wrongly_counted(path) for path in FIXTURES}
     assert {name: counts for name, counts in wrong.items() if counts} == {}

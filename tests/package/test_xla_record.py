@@ -1,8 +1,6 @@
 """Reports as records: what is kept is what is shown, and a record takes the compiler's place."""
 
 import warnings
-from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import pytest
@@ -15,7 +13,7 @@ from roofline.xla.compiler import DoesNotFit
 from roofline_helpers.common.show import si
 
 
-def test_a_record_says_the_same() -> None:
+def test_a_record_says_the_same():
     for name in ("layernorm", "sharded-matmul", "scan-100", "attention", "pallas"):
         report = report_of(name, "v6e")
         stored = xla.Report.from_json(report.to_json())
@@ -28,9 +26,7 @@ def test_a_record_says_the_same() -> None:
         assert stored.to_json() == report.to_json()
 
 
-def test_a_record_takes_the_compilers_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_takes_the_compilers_place(tmp_path, monkeypatch):
     needs("v6e")
     x = spec(256, 256)
     monkeypatch.setenv(analysis.RECORD_TO, str(tmp_path))
@@ -57,9 +53,7 @@ OLD += '"builtin.module"() <{sym_name = "tanh"}> ({\n  long\n})'
 
 
 @pytest.mark.parametrize("where", ["compile", "topology"])
-def test_a_record_stands_in_for_a_compiler_that_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_a_record_stands_in_for_a_compiler_that_refuses(tmp_path, monkeypatch, where):
     x = spec(256, 256)
     monkeypatch.delenv(analysis.USE, raising=False)
     monkeypatch.delenv(analysis.RECORD_TO, raising=False)
@@ -68,7 +62,7 @@ def test_a_record_stands_in_for_a_compiler_that_refuses(
     live = report_of("layernorm", "v6e")
     (tmp_path / "old.v6e.json").write_text(live.to_json(), "utf-8")
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_):
         raise RuntimeError(OLD)
 
     if where == "compile":
@@ -90,9 +84,7 @@ def test_a_record_stands_in_for_a_compiler_that_refuses(
         assert str(caught.value).endswith("pip install 'libtpu==1'") == (where == "compile")
 
 
-def test_a_program_that_differs_from_its_record_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_differs_from_its_record_says_so(tmp_path, monkeypatch):
     needs("v6e")
     monkeypatch.delenv(analysis.USE, raising=False)
     monkeypatch.setattr(analysis, "RECORDS", tmp_path)
@@ -107,7 +99,7 @@ def test_a_program_that_differs_from_its_record_says_so(
     assert f"{si(stored.hbm_bytes, 'B')} of HBM traffic" in text.partition("the record by")[2]
 
 
-def test_the_cure_is_the_libtpu_that_jax_is_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cure_is_the_libtpu_that_jax_is_made_for(monkeypatch):
     pin = 'libtpu==0.0.23; extra == "tpu"'
     for needed, here, expected in (
         (pin, "0.0.21.1", "pip install 'libtpu==0.0.23'"),
@@ -124,16 +116,14 @@ def test_the_cure_is_the_libtpu_that_jax_is_made_for(monkeypatch: pytest.MonkeyP
         assert not advice or expected in advice[0]
 
 
-def test_a_refusal_takes_the_compilers_place_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_takes_the_compilers_place_too(tmp_path, monkeypatch):
     message = (
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 48.50G of 31.25G hbm."
     )
     monkeypatch.setattr(analysis, "can_compile", lambda chip: None)
     monkeypatch.setattr(analysis, "RECORDS", tmp_path)
 
-    def refuse(*_: Any, **__: Any) -> None:
+    def refuse(*_, **__):
         raise DoesNotFit(message)
 
     monkeypatch.setattr(analysis, "report_of", refuse)

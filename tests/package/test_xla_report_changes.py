@@ -13,7 +13,7 @@ from roofline_helpers.common.show import si
 REPORT = kept_report("chain-xla", "v6e")
 
 
-def test_code_that_moved_is_no_change() -> None:
+def test_code_that_moved_is_no_change():
     rows = tuple(
         replace(row, op_name=row.op_name.replace(")/", ")/elsewhere/", 1), role=f"{row.role} now")
         for row in REPORT.rows
@@ -32,7 +32,7 @@ def test_code_that_moved_is_no_change() -> None:
 @pytest.mark.parametrize(
     ("name", "chip"), [("whole-v6e-8-llama-3_1-8b", "v6e"), ("fuse-chain", "v6e")]
 )
-def test_a_baseline_holds_what_is_compared_and_no_more(name: str, chip: str) -> None:
+def test_a_baseline_holds_what_is_compared_and_no_more(name, chip):
     report = kept_report(name, chip)
     back = Report.from_json(text := report.to_json(brief=True))
     assert not back.diff(report)
@@ -45,7 +45,7 @@ def test_a_baseline_holds_what_is_compared_and_no_more(name: str, chip: str) -> 
     assert replace(report, rows=moved).to_json(brief=True) == text
 
 
-def test_an_unrolled_loop_is_called_one() -> None:
+def test_an_unrolled_loop_is_called_one():
     looped = replace(REPORT, rows=tuple(replace(row, launches=4) for row in REPORT.rows))
     unrolled = replace(REPORT, rows=REPORT.rows * 4)
     changes = looped.diff(unrolled).changes
@@ -55,7 +55,7 @@ def test_an_unrolled_loop_is_called_one() -> None:
     assert {change.kind for change in unrolled.diff(looped).changes} == {"rolled"}
 
 
-def test_memory_and_donation_are_seen() -> None:
+def test_memory_and_donation_are_seen():
     memory = MemoryStats(arguments=10**9, results=10**9, aliased=10**9)
     before = replace(REPORT, memory=memory)
     (change,) = before.diff(replace(before, memory=replace(memory, aliased=0))).changes
@@ -66,7 +66,7 @@ def test_memory_and_donation_are_seen() -> None:
     assert [change.kind for change in before.diff(after).changes][:2] == ["memory", "grew"]
 
 
-def test_more_launches_have_a_cost() -> None:
+def test_more_launches_have_a_cost():
     halves = [
         replace(
             row,

@@ -9,7 +9,7 @@ from roofline_helpers import BadValue
 
 
 @pytest.mark.parametrize("name", SHARDED)
-def test_exchanges_are_those_counted_by_hand(name: str) -> None:
+def test_exchanges_are_those_counted_by_hand(name):
     case = SHARDED[name]
     needs(case.chip)
     fn, args = case.make(mesh_of(case.mesh))
@@ -25,7 +25,7 @@ def test_exchanges_are_those_counted_by_hand(name: str) -> None:
     assert report.time_at_roof >= sum(exchange.exposed for exchange in report.exchanges) * 0.9999
 
 
-def test_between_slices_hosts_exchange_a_slice_s_share_over_their_network() -> None:
+def test_between_slices_hosts_exchange_a_slice_s_share_over_their_network():
     case = SHARDED["across slices, v6e"]
     needs(case.chip)
     fn, args = case.make(mesh_of(case.mesh))

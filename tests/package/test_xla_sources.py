@@ -1,7 +1,6 @@
 """Where kernels come from: lines of the reader's code, scopes, passes, roles and arguments."""
 
 from pathlib import Path
-from typing import Any
 
 import jax
 import pytest
@@ -25,12 +24,12 @@ from roofline.xla.metadata import Frames, scope_of, source_of
         ),
     ],
 )
-def test_scopes(op_name: str, scope: str, step: str, primitive: str) -> None:
+def test_scopes(op_name, scope, step, primitive):
     read = scope_of(op_name)
     assert (read.name, read.step, read.primitive) == (scope, step, primitive)
 
 
-def counting_file(*stack: str) -> str | None:
+def counting_file(*stack):
     """Return the file that counts of a stack, innermost first."""
     outermost_first = dict(enumerate(reversed(stack), 1))
     tables = Frames(
@@ -47,9 +46,7 @@ def counting_file(*stack: str) -> str | None:
 
 
 @pytest.mark.parametrize("root", [str(Path(roofline.__file__).parents[1]), "/usr/site-packages"])
-def test_lines_of_these_packages_and_of_whoever_calls_analyze_are_not_the_reader_s(
-    root: str,
-) -> None:
+def test_lines_of_these_packages_and_of_whoever_calls_analyze_are_not_the_reader_s(root):
     kernel, lowering = f"{root}/roofline/kernels/flash.py", f"{root}/roofline/xla/lower.py"
     assert counting_file(kernel, "/home/me/roofline/model.py", lowering) == "roofline/model.py"
     assert counting_file(kernel, lowering, "/home/me/roofline/script.py") is None
@@ -58,7 +55,7 @@ def test_lines_of_these_packages_and_of_whoever_calls_analyze_are_not_the_reader
 # --- live -----------------------------------------------------------------------------------------
 
 
-def _mlp(p: Any, x: Any) -> Any:
+def _mlp(p, x):
     with jax.named_scope("mlp"):
         with jax.named_scope("up"):
             hidden = jax.nn.gelu(x @ p["up"])  # the line of the test
@@ -66,7 +63,7 @@ def _mlp(p: Any, x: Any) -> Any:
             return hidden @ p["down"]
 
 
-def _step(p: Any, x: Any) -> Any:
+def _step(p, x):
     return jax.grad(lambda p: (_mlp(p, x) ** 2).mean())(p)
 
 
@@ -77,7 +74,7 @@ LINE = next(
 )
 
 
-def test_a_kernel_knows_its_line() -> None:
+def test_a_kernel_knows_its_line():
     spec = jax.ShapeDtypeStruct((256, 512), "bfloat16")
     weights = {
         "up": jax.ShapeDtypeStruct((512, 1024), "bfloat16"),

@@ -20,7 +20,7 @@ from roofline_helpers import chips
 
 
 @per_chip
-def test_three_times_of_a_product(chip: str) -> None:
+def test_three_times_of_a_product(chip):
     report = report_of("matmul-square", chip)
     product = max(report.kernels, key=lambda kernel: kernel.matrix_flops)
     device = chips.chip(chip).per_device()
@@ -35,7 +35,7 @@ def test_three_times_of_a_product(chip: str) -> None:
     assert how.partition(":")[0] in ("vendor", "secondary", "derived")
 
 
-def test_explain_for_a_chip_takes_the_compiler_s_cycles_where_they_are_longer() -> None:
+def test_explain_for_a_chip_takes_the_compiler_s_cycles_where_they_are_longer():
     needs("v6e")
     for fn, args, cause in (
         (lambda x: jnp.tanh(jnp.exp(jnp.sin(x))), (spec(4096, 4096),), "transcendentals"),
@@ -51,10 +51,10 @@ def test_explain_for_a_chip_takes_the_compiler_s_cycles_where_they_are_longer() 
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_what_the_compiler_has_no_cycles_for_leaves_the_expected_time_open(sparse: bool) -> None:
+def test_what_the_compiler_has_no_cycles_for_leaves_the_expected_time_open(sparse):
     needs("v6e")
 
-    def summed(x: jax.Array, i: jax.Array) -> jax.Array:
+    def summed(x, i):
         return jax.ops.segment_sum(x, i, num_segments=256) if sparse else x.sum(0)
 
     args = spec(100_000, 64, dtype="float32"), spec(100_000, dtype="int32")
@@ -64,15 +64,15 @@ def test_what_the_compiler_has_no_cycles_for_leaves_the_expected_time_open(spars
     assert (expected.seconds is None, "at least" in str(expected)) == (sparse, sparse)
 
 
-def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> None:
+def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it():
     needs("v6e")
     x = spec(4096, 4096, dtype="float32")
     size = 4 * 4096**2
 
-    def sine(x: jax.Array) -> jax.Array:
+    def sine(x):
         return jax.pure_callback(lambda a: np.sin(np.asarray(a)), x, x) + 1
 
-    def printed(x: jax.Array) -> jax.Array:
+    def printed(x):
         jax.debug.print("{}", x.sum(), ordered=True)
         return x * 2
 
@@ -82,13 +82,13 @@ def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> No
         assert report.time_at_roof == pytest.approx(2 * size / 1.64e12, rel=0.01)  # + 1, * 2
         assert [found.cause for found in report.findings] == ["callback"]
 
-    def large(x: jax.Array) -> jax.Array:  # the callback's floor is a thousandth of the call
+    def large(x):  # the callback's floor is a thousandth of the call
         return printed(jax.lax.fori_loop(0, 100, lambda _, c: c @ c, x))
 
     assert roofline.explain(large, x, chip="v6e", progress=False).findings[0].cause == "callback"
 
-    def told(x: jax.Array) -> jax.Array:  # the copy of the carry is what the host reads
-        def body(c: jax.Array, _: None) -> tuple[jax.Array, None]:
+    def told(x):  # the copy of the carry is what the host reads
+        def body(c, _):
             io_callback(lambda c: None, None, c, ordered=True)
             return jnp.tanh(c @ c), None
 
@@ -97,7 +97,7 @@ def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> No
     why = roofline.explain(told, spec(512, 512, dtype="float32"), chip="v6e", progress=False)
     assert [found.cause for found in why.findings] == ["callback"]
 
-    def kept_by_the_host(x: jax.Array) -> jax.Array:
+    def kept_by_the_host(x):
         there = jax.device_put(jnp.sin(x), jax.memory.Space.Host)
         return jax.device_put(there, jax.memory.Space.Device) + 1
 
@@ -109,7 +109,7 @@ def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> No
     )
 
 
-def test_products_meet_the_peak_of_their_type() -> None:
+def test_products_meet_the_peak_of_their_type():
     v6e = chips.chip("v6e")
     h100 = chips.chip("h100")
     bf16 = float(v6e.peak("bf16"))
@@ -136,11 +136,11 @@ def test_products_meet_the_peak_of_their_type() -> None:
     assert main_dtype([]) is None
 
 
-def row(**fields: object) -> xla.Row:
-    return xla.Row("k", "fusion", **fields)  # type: ignore[arg-type]
+def row(**fields):
+    return xla.Row("k", "fusion", **fields)
 
 
-def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
+def test_a_kernel_is_as_slow_as_its_slowest_ceiling():
     v5p = chips.chip("v5p")
     v6e = chips.chip("v6e")
     exchange = xla.CollectiveOp("k", "all-gather", 10**6, 4 * 10**6, 4, None)
@@ -170,11 +170,11 @@ def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
 # --- what is unknown, and what is only small ------------------------------------------------------
 
 
-def sines(a: jax.Array) -> jax.Array:
+def sines(a):
     return jax.lax.fori_loop(0, 10**6, lambda _, a: jnp.sin(a), a)
 
 
-def test_single_numbers_in_a_loop_take_their_turns() -> None:
+def test_single_numbers_in_a_loop_take_their_turns():
     """And beside kernels, too; what they take is no more than a guess."""
     alone = xla.analyze(sines, spec(dtype="float32"))
     beside = xla.analyze(lambda a, x: (sines(a), x * 2), spec(dtype="float32"), spec(64))

@@ -6,7 +6,7 @@ from hlo_texts import ADD, BIG, UPDATE, behind_a_tile, fused, only_row, program
 from roofline import xla
 
 
-def test_vmem_is_not_hbm() -> None:
+def test_vmem_is_not_hbm():
     text = program(
         "  %x = f32[64]{0:T(8)} parameter(0)\n"
         "  %s = (f32[64]{0:T(8)S(1)}, f32[64]{0:T(8)}, u32[]{:S(2)}) copy-start(%x)\n"
@@ -43,9 +43,7 @@ TO_HOST = 'is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendez
         ),
     ],
 )
-def test_what_leaves_the_device_has_bytes_at_the_host(
-    platform: str, lines: str, to: int, back: int
-) -> None:
+def test_what_leaves_the_device_has_bytes_at_the_host(platform, lines, to, back):
     text = program(
         f"  %x = {X} parameter(0)\n  %one = f32[] constant(1)\n  %t = {NONE} after-all()\n"
         f"  {lines}\n  ROOT %y = {X} negate(%x)"
@@ -56,7 +54,7 @@ def test_what_leaves_the_device_has_bytes_at_the_host(
     assert "to the host" in row.untimed
 
 
-def test_padding_of_tiles_is_listed_apart() -> None:
+def test_padding_of_tiles_is_listed_apart():
     text = program(
         "  %x = f32[8,100]{1,0:T(8,128)} parameter(0)\n"
         "  ROOT %y = f32[8,100]{1,0:T(8,128)S(1)} negate(%x)"
@@ -65,7 +63,7 @@ def test_padding_of_tiles_is_listed_apart() -> None:
     assert (row.bytes, row.padding) == (3200, 8 * 28 * 4)  # of what is in HBM
 
 
-def test_a_slice_inside_a_fusion_reads_the_slice() -> None:
+def test_a_slice_inside_a_fusion_reads_the_slice():
     row = only_row(
         fused(
             "  %p = f32[1000,64]{1,0} parameter(0)\n  %i = s32[] parameter(1)\n"
@@ -79,8 +77,8 @@ def test_a_slice_inside_a_fusion_reads_the_slice() -> None:
     assert (row.read["hbm"], row.written["hbm"]) == (256, 256)
 
 
-def test_two_slices_add_up_and_the_same_slice_does_not() -> None:
-    def read(second: str) -> int:
+def test_two_slices_add_up_and_the_same_slice_does_not():
+    def read(second):
         return only_row(
             fused(
                 "  %p = f32[100]{0} parameter(0)\n"
@@ -123,8 +121,8 @@ UPDATES_Q = UPDATES_P.replace("%p", "%q")
     ],
 )
 def test_an_update_in_a_fusion_is_in_place_if_nothing_changes_its_buffer(
-    buffer: str, lines: list[str], result: str, moved: tuple[int, int]
-) -> None:
+    buffer, lines, result, moved
+):
     *before, root = lines
     inside = [UPDATE.replace(WIDE, buffer).rstrip(), *before, f"ROOT %r = {root}"]
     row = only_row(
@@ -143,15 +141,13 @@ def test_an_update_in_a_fusion_is_in_place_if_nothing_changes_its_buffer(
     ("says", "moved"),
     [(", output_to_operand_aliasing={{}: (0, {})}", (PART, PART)), ("", (ALL + PART, ALL))],
 )
-def test_an_update_behind_another_tile_is_in_place_where_hlo_says_so(
-    says: str, moved: tuple[int, int]
-) -> None:
+def test_an_update_behind_another_tile_is_in_place_where_hlo_says_so(says, moved):
     """XLA for v7x puts the change of a tile into a fusion of its own, which moves nothing."""
     row = only_row(behind_a_tile(says))
     assert (row.read["hbm"], row.written["hbm"]) == moved
 
 
-def test_bytes_of_single_instructions() -> None:
+def test_bytes_of_single_instructions():
     inputs = (
         f"{BIG}\n  %r = s32[4]{{0}} parameter(2)\n  %u = f32[1,64]{{1,0}} parameter(3)\n"
         "  %v = f32[4,64]{1,0} parameter(4)\n"
@@ -173,7 +169,7 @@ def test_bytes_of_single_instructions() -> None:
     assert moved == lines
 
 
-def test_asynchronous_pairs_count_once() -> None:
+def test_asynchronous_pairs_count_once():
     text = program(
         "  %x = f32[1000]{0} parameter(0)\n"
         "  %s = ((f32[1000]{0}), f32[100]{0:S(1)}, s32[]{:S(2)}) slice-start(%x), slice={[0:100]}\n"

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from compiled_programs import spec
@@ -22,7 +21,7 @@ SCRIPT = Path(__file__).with_name("compiled_ways.py")
 WHOLE, PART = 2 * N**3, 2 * N**3 // 4
 REDUCED = [["all-reduce", "model", 2]]
 SUMMED = [["all-reduce", "data", 2]]
-EXPECTED: dict[str, dict[str, Any]] = {
+EXPECTED = {
     "set_mesh": {"devices": 4, "matrix": PART},
     "in_shardings": {"devices": 4, "matrix": 2 * PART, "collectives": REDUCED},
     "shard_map_on_a_concrete_mesh": {"devices": 4, "collectives": SUMMED},
@@ -35,7 +34,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, Any]:
+def outcomes():
     """What each way gave, in a process that has four devices."""
     needs("v6e")
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
@@ -45,14 +44,14 @@ def outcomes() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_way(name: str, outcomes: dict[str, Any]) -> None:
+def test_a_way(name, outcomes):
     outcome = outcomes[name]
     wanted = {"target": "v6e", "tiled": True, **EXPECTED[name]}
     assert {key: outcome[key] for key in wanted} == wanted
     assert outcome["memory"] > 0
 
 
-def test_names_of_slices() -> None:
+def test_names_of_slices():
     assert slice_of("v6e-8") == (rh.chip("v6e"), "2x4")
     assert slice_of("v5litepod-16") == (rh.chip("v5e"), "4x4")
     assert slice_of("tpu7x-8") == (rh.chip("v7x"), "2x2x1")
@@ -62,7 +61,7 @@ def test_names_of_slices() -> None:
 
 
 @per_chip
-def test_what_does_not_fit_says_by_how_much_and_the_capacity_is_the_table_s(chip: str) -> None:
+def test_what_does_not_fit_says_by_how_much_and_the_capacity_is_the_table_s(chip):
     needs(chip)
     capacity = rh.chip(chip).per_device().memory["hbm"].capacity.value
     argument = spec(round(capacity / 2**19), 2**19)  # twice the capacity, and the result
@@ -72,7 +71,7 @@ def test_what_does_not_fit_says_by_how_much_and_the_capacity_is_the_table_s(chip
     assert caught.value.needed == pytest.approx(4 * capacity, rel=0.01)
 
 
-def test_memory_of_a_program() -> None:
+def test_memory_of_a_program():
     needs("v6e")
     for donated, aliased in ((None, 0), (0, 2 * 1024**2)):
         report = xla.analyze(

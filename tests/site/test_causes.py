@@ -3,7 +3,6 @@
 import ast
 import math
 import re
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ PAGES = {
 }
 
 
-def test_every_cause_has_its_place_and_nothing_else_has() -> None:
+def test_every_cause_has_its_place_and_nothing_else_has():
     named = {key for key, cause in CAUSES.items() if cause.named}
     assert named ^ {*KEYS} == set(), "in roofline/data/causes.toml or book/causes.toml only"
     assert set(TOLD["kinds"]) == {*KINDS, "other", "none"}
@@ -40,7 +39,7 @@ def test_every_cause_has_its_place_and_nothing_else_has() -> None:
         assert cause.advice in place
 
 
-def test_links_of_findings_land_on_a_heading() -> None:
+def test_links_of_findings_land_on_a_heading():
     slugs = re.findall(r"^##+ (.+)$", TEXT, re.MULTILINE)
     ids = [re.sub(r"[^a-z0-9-]", "", slug.lower().replace(" ", "-")) for slug in slugs]
     assert len(ids) == len({*ids})  # or one of them would be renamed
@@ -51,7 +50,7 @@ def test_links_of_findings_land_on_a_heading() -> None:
     assert {TOLD[key]["read"] for key in KEYS if "read" in TOLD[key]} <= PAGES
 
 
-def run(code: str, names: dict[str, Any]) -> Any:
+def run(code, names):
     """Run code, and return the value of its last line."""
     body = ast.parse(code.strip()).body
     last = body.pop()
@@ -61,7 +60,7 @@ def run(code: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if "given" in TOLD[key]])
-def test_both_programs_give_the_same_result(key: str) -> None:
+def test_both_programs_give_the_same_result(key):
     told, drawn = TOLD[key], np.random.default_rng(0)
     results = []
     names = {"jax": jax, "jnp": jnp, "np": np, "lax": lax, "math": math}
@@ -74,7 +73,7 @@ def test_both_programs_give_the_same_result(key: str) -> None:
         np.testing.assert_allclose(results[0], results[1], rtol=1e-2, atol=1e-4)
 
 
-def test_a_pair_stands_under_a_cause_of_its_kind_or_that_explain_named() -> None:
+def test_a_pair_stands_under_a_cause_of_its_kind_or_that_explain_named():
     rows = {pair.name: pair for pair in pairs()}
     told = [(key, name) for key in KEYS for name in TOLD[key].get("pairs", ())]
     assert len(told) == len({name for _, name in told})
@@ -85,7 +84,7 @@ def test_a_pair_stands_under_a_cause_of_its_kind_or_that_explain_named() -> None
     assert {name for _, name in told} | clean >= {*rows} - {"symmetric-solves", "small-solves"}
 
 
-def test_gains_are_those_of_the_records() -> None:
+def test_gains_are_those_of_the_records():
     rows = {pair.name: pair.row for pair in pairs()}
     hot = next(page_causes.gains(TOLD["one-hot"]))
     assert hot == ("`one-hot-lookup`", *(rows["one-hot-lookup"][s] for s in ("before", "after")))

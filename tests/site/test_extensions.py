@@ -14,7 +14,7 @@ import mathml
         (r"\begin{aligned}a&=b\\c&=d\end{aligned}", '<mtd class="right"><mi>a</mi></mtd>'),
     ],
 )
-def test_formulas(formula: str, part: str) -> None:
+def test_formulas(formula, part):
     made = mathml.mathml(formula, display=True)
     assert part in made
     assert " style=" not in made
@@ -24,6 +24,6 @@ def test_formulas(formula: str, part: str) -> None:
 @pytest.mark.parametrize(
     "formula", [r"\nosuch{x}", r"\frac{a", r"\begin{tikz}x\end{tikz}", "a & b"]
 )
-def test_formulas_that_are_not_known_are_refused(formula: str) -> None:
+def test_formulas_that_are_not_known_are_refused(formula):
     with pytest.raises(ValueError, match="'"):
         mathml.mathml(formula, display=False)

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import venv
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,7 @@ PAGES = ("index.md", "book/install.md", "README.md")
 ARCHIVE = f"roofline_helpers[all] @ https://github.com/{SLUG}/archive/main.zip"
 
 
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def commands(monkeypatch):
     """Every command of the pages, built without the repository's address and with it."""
     texts = [(books.ROOT / page).read_text("utf-8") for page in PAGES]
     for slug in ("", SLUG):
@@ -37,7 +36,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sorted({line for line in lines if line})
 
 
-def test_every_command_is_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_is_one_that_works(monkeypatch):
     pips = set()
     for line in commands(monkeypatch):
         first, *rest = shlex.split(line)
@@ -71,9 +70,7 @@ GPU = "pip install '.[cuda13,plots]'"
 
 
 @pytest.mark.parametrize("address", ["", f"https://github.com/{SLUG}"])
-def test_a_button_is_promised_only_where_the_chapters_have_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str
-) -> None:
+def test_a_button_is_promised_only_where_the_chapters_have_one(monkeypatch, tmp_path, address):
     cell = repository.setup_cell(repository.source(address) if address else None)
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks/one.ipynb").write_text(json.dumps({"source": [cell]}), "utf-8")
@@ -85,13 +82,13 @@ def test_a_button_is_promised_only_where_the_chapters_have_one(
         assert ("%pip install" in text) == bool(slug)
 
 
-def test_the_doctor_and_the_chips_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_and_the_chips_are_shown(capsys):
     cli.main(["doctor"])
     assert cli.main(["chip", "v6e", "h200"]) == 0
     assert "count by hand" in capsys.readouterr().out
 
 
-def test_what_the_page_prints_without_jax_needs_none() -> None:
+def test_what_the_page_prints_without_jax_needs_none():
     program = page_figures.program("book/install.md")
     without = f"import sys\nsys.modules['jax'] = None\n{program}"
     done = subprocess.run(
@@ -102,7 +99,7 @@ def test_what_the_page_prints_without_jax_needs_none() -> None:
 
 
 @pytest.mark.slow
-def test_the_front_page_prints_what_its_program_prints() -> None:
+def test_the_front_page_prints_what_its_program_prints():
     if xla.can_compile("v6e") is not None:
         pytest.skip(str(xla.can_compile("v6e")))
     kept, now = load_report(page_figures.EXPLAINED), page_figures.explained()
@@ -113,13 +110,13 @@ def test_the_front_page_prints_what_its_program_prints() -> None:
 
 
 @pytest.mark.weekly
-def test_the_install_line_is_enough_in_a_fresh_environment(tmp_path: Path) -> None:
+def test_the_install_line_is_enough_in_a_fresh_environment(tmp_path):
     clone = tmp_path / "clone"
     shutil.copytree(books.ROOT / "roofline_helpers", clone / "roofline_helpers")
     for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
         shutil.copy(books.ROOT / name, clone)
 
-    def run(name: str, *command: str) -> str:
+    def run(name, *command):
         if not (tmp_path / name).exists():
             venv.create(tmp_path / name, with_pip=True)
         tool, *rest = command

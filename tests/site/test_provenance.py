@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -13,14 +12,14 @@ ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \| (.*?) ?\|$", re.M)
 FOLDERS = ("roofline/data", "roofline_helpers/data", "tests/data")
 
 
-def git(*words: str) -> list[str]:
+def git(*words):
     done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"NOT TESTED: {done.stderr.strip()}")
     return done.stdout.splitlines()
 
 
-def without_origin(folder: Path) -> list[str]:
+def without_origin(folder):
     """Return what a folder of data has that its README doesn't give an origin and a licence."""
     said = {name: (origin, licence) for name, origin, licence in ROW.findall(_page(folder))}
     files = [path for path in folder.iterdir() if path.name != "README.md"]
@@ -34,18 +33,18 @@ def without_origin(folder: Path) -> list[str]:
     return missing
 
 
-def _page(folder: Path) -> str:
+def _page(folder):
     page = folder / "README.md"
     return page.read_text("utf-8") if page.exists() else ""
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_each_file_of_data_has_its_origin_and_licence_beside_it(folder: str) -> None:
+def test_each_file_of_data_has_its_origin_and_licence_beside_it(folder):
     missing = without_origin(ROOT / folder)
     assert missing == [], "each needs a row of origin and licence in the README.md beside it"
 
 
-def test_the_licences_name_every_folder() -> None:
+def test_the_licences_name_every_folder():
     said = (ROOT / "LICENSE-text").read_text("utf-8")
     folders = {path.partition("/")[0] for path in git("ls-files") if "/" in path}
     assert {folder for folder in folders if f"{folder}/" not in said} == set()
@@ -55,7 +54,7 @@ CITED = re.compile(r"(?:\bcommit|\bat|\brevision)\s+`?([0-9a-f]{7,40})\b")
 ELSEWHERE = re.compile(r"[\w.-]+/[\w.-]+,?\s+commit\s+$")
 
 
-def test_each_commit_that_is_cited_is_in_the_history() -> None:
+def test_each_commit_that_is_cited_is_in_the_history():
     """Of this repository; of another one, its name stands before the commit."""
     if git("rev-parse", "--is-shallow-repository") == ["true"]:
         pytest.skip("NOT TESTED: a shallow clone has no history")

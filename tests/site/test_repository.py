@@ -1,7 +1,6 @@
 """Notebooks say where they install the package from, once somebody has said it."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -14,7 +13,7 @@ SOME = 3  # notebooks of the copy: the shortest ones
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def copy(tmp_path):
     """Some notebooks in a folder of their own, without an address."""
     (tmp_path / "notebooks").mkdir()
     contents = ["format: jb-book", "root: index", "chapters:"]
@@ -29,7 +28,7 @@ def copy(tmp_path: Path) -> Path:
 ALL = {"roofline_helpers", "jax", "seaborn"}
 ARCHIVE = f"{URL}/archive/main.zip"
 # where the notebook is, what is installed, what its first cell installs: with an address, without
-PLACES: dict[str, tuple[bool, set[str], list[str], list[str] | str]] = {
+PLACES = {
     "a clone": (True, {"jax", "seaborn"}, [".."], [".."]),
     "a clone after `make lab`": (True, ALL, [], []),
     "Colab and Kaggle": (False, {"jax", "seaborn"}, [ARCHIVE], "OWNER/NAME/archive/main.zip"),
@@ -41,9 +40,7 @@ PLACES: dict[str, tuple[bool, set[str], list[str], list[str] | str]] = {
 
 @pytest.mark.filterwarnings("ignore:To exit:UserWarning")
 @pytest.mark.parametrize("place", PLACES)
-def test_the_first_cell_installs_what_is_missing_or_says_what_to_do(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_cell_installs_what_is_missing_or_says_what_to_do(place, tmp_path, monkeypatch):
     cloned, installed, *expected = PLACES[place]
     (tmp_path / "notebooks").mkdir()
     if cloned:
@@ -51,7 +48,7 @@ def test_the_first_cell_installs_what_is_missing_or_says_what_to_do(
     monkeypatch.chdir(tmp_path / "notebooks")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name in installed or None)
     for source, wanted in zip((repository.source(URL), None), expected, strict=True):
-        asked: list[str] = []
+        asked = []
         shell = InteractiveShell()
         shell.register_magic_function(asked.append, magic_name="pip")
         result = shell.run_cell(repository.setup_cell(source))
@@ -64,7 +61,7 @@ def test_the_first_cell_installs_what_is_missing_or_says_what_to_do(
             assert asked == [f"install --quiet {packages}" for packages in wanted]
 
 
-def test_an_address_reaches_every_notebook_and_goes_again(copy: Path) -> None:
+def test_an_address_reaches_every_notebook_and_goes_again(copy):
     paths = books.notebooks(copy)
     before = [path.read_bytes() for path in paths]
     problems = notebooks.check(paths)

@@ -2,7 +2,6 @@
 
 import html
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,7 @@ from tools import books
 
 
 @pytest.mark.parametrize("name", list(samples.SAMPLES))
-def test_a_sample_report_is_one_small_file_with_all_of_its_record(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_sample_report_is_one_small_file_with_all_of_its_record(name, tmp_path):
     why, file = samples.explanation(name), samples.write(name, tmp_path)
     page = html.unescape(file.read_text("utf-8")).replace("<wbr>", "")  # after slashes of paths
     assert '<main class="explained whole"><p class="made">' in file.read_text("utf-8")
@@ -39,7 +36,7 @@ def test_a_sample_report_is_one_small_file_with_all_of_its_record(
     assert f'href="samples/{name}.html"' in (books.ROOT / "index.md").read_text("utf-8")
 
 
-def test_the_front_page_and_the_readme_say_what_the_samples_say() -> None:
+def test_the_front_page_and_the_readme_say_what_the_samples_say():
     first = samples.explanation("decode-first")
     assert first.hand is not None
     numbers = page_numbers._samples()

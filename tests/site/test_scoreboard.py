@@ -13,18 +13,18 @@ from tools import constants
 
 
 @pytest.fixture(scope="module")
-def texts() -> dict[str, str]:
+def texts():
     return page_board.board()
 
 
-def test_every_row_is_there_and_what_a_prediction_is_made_of_adds_up(texts: dict[str, str]) -> None:
+def test_every_row_is_there_and_what_a_prediction_is_made_of_adds_up(texts):
     lines = texts["board_table"].split("\n")[2:]
     assert len(lines) == len(validation.steps()) == int(texts["board_rows"])
     for one in validation.worst():
         assert sum(page_board.waterfall(one).values()) == pytest.approx(one.by_law.seconds)
 
 
-def test_the_model_beats_the_envelope_but_on_two_chips(texts: dict[str, str]) -> None:
+def test_the_model_beats_the_envelope_but_on_two_chips(texts):
     """A better model makes this fail, and the page change."""
     rows = page_board.frame()
     off, rule = rows.error.abs(), rows["rule of thumb error"].abs()
@@ -37,7 +37,7 @@ def test_the_model_beats_the_envelope_but_on_two_chips(texts: dict[str, str]) ->
     assert ((rows.error[chips].abs() < 0.1).sum(), chips.sum()) == (5, 8)
 
 
-def test_kinds_are_as_the_page_says(texts: dict[str, str]) -> None:
+def test_kinds_are_as_the_page_says(texts):
     kinds = validation.kinds(every=page_board.EVERY)
     many = kinds[kinds.rows >= 10]
     assert list(many.index[~many.skill]) == ["training, dense"]
@@ -51,7 +51,7 @@ def test_kinds_are_as_the_page_says(texts: dict[str, str]) -> None:
     assert points.doubt.dropna().nunique() == texts["board_left_out"].count("\n") - 1
 
 
-def test_laws_meet_their_aims_where_the_page_says(texts: dict[str, str]) -> None:
+def test_laws_meet_their_aims_where_the_page_says(texts):
     lines = [line.strip("| ").split(" | ") for line in texts["board_laws"].split("\n")[2:]]
     assert [lines[i][-1] for i in (0, 1, 3)] == ["8%", "11%", "8%"]  # bf16, fp8, nvfp4
     met = [name for name, *cells in lines if int(cells[-2][:-1]) < 15]
@@ -59,7 +59,7 @@ def test_laws_meet_their_aims_where_the_page_says(texts: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize("kind", [DENSE, MIXTURE])
-def test_ranges_hold_for_four_of_five_recipes_that_are_left_out(kind: str) -> None:
+def test_ranges_hold_for_four_of_five_recipes_that_are_left_out(kind):
     rows = roofline.scoreboard(law=True)
     known = ratios(rows[(rows.step == "training") & (rows.kind == kind)])
     inside, below = 0, 0
@@ -72,7 +72,7 @@ def test_ranges_hold_for_four_of_five_recipes_that_are_left_out(kind: str) -> No
     assert below / len(known) > 0.02 or kind == MIXTURE  # not shifted upwards
 
 
-def test_the_worst_are_the_worst_and_each_has_its_reason(texts: dict[str, str]) -> None:
+def test_the_worst_are_the_worst_and_each_has_its_reason(texts):
     worst = validation.worst()
     off = roofline.scoreboard(law=True).error.abs()
     assert off[worst[0].key] == off.max()
@@ -81,7 +81,7 @@ def test_the_worst_are_the_worst_and_each_has_its_reason(texts: dict[str, str]) 
     assert texts["board_worst"].count("\n\n") == 4
 
 
-def test_the_constants_are_those_of_the_package() -> None:
+def test_the_constants_are_those_of_the_package():
     kept = files.load("constants")
     now = {name: table[key] for name, table, key in constants.constants()}
     now |= {name: getattr(constants.STEP, key) for key, name in constants.STEPS.items()}
@@ -90,7 +90,7 @@ def test_the_constants_are_those_of_the_package() -> None:
     assert constants.errors() == kept["all"], "run python -m tools.constants"
 
 
-def test_the_laws_of_xla_s_kernels_hold_as_the_page_says(texts: dict[str, str]) -> None:
+def test_the_laws_of_xla_s_kernels_hold_as_the_page_says(texts):
     lines = [line.strip("| ").split(" | ") for line in texts["board_kernel_laws"].split("\n")[2:]]
     widths = {kind: float(cells[5]) for kind, *cells in lines}
     for known in ("stream", "transpose", "attention"):

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,13 +28,13 @@ FRAME = (
 )
 
 
-def png() -> str:
+def png():
     file = io.BytesIO()
     Image.new("RGB", (120, 80), "white").save(file, "PNG")
     return base64.b64encode(file.getvalue()).decode()
 
 
-def notebook() -> str:
+def notebook():
     """A notebook with an open cell, a folded one with a figure, and a question without code."""
     asked = (
         """<roofline-ask data-kind="question" data-json='{"a":"b"}'><p>Why?"""
@@ -65,10 +64,10 @@ def notebook() -> str:
 class Book:
     """A book of four pages with this book's settings, extensions and theme."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root, self.site = root, root / "_build/html"
 
-        def left_out(folder: str, names: list[str]) -> list[str]:
+        def left_out(folder, names):
             pages = Path(folder).name == "book"
             return [n for n in names if n == "__pycache__" or (pages and n.endswith(".md"))]
 
@@ -88,7 +87,7 @@ class Book:
         (root / "book/two.md").write_text(f"# Two\n\n{FILLER}\n\n[part](one.md#part)\n", "utf-8")
         (root / "book/cells.ipynb").write_text(notebook(), "utf-8")
 
-    def build(self, **environment: str) -> tuple[int, str]:
+    def build(self, **environment):
         """Build it, not as GitHub does if not asked to; return exit status and what was said."""
         command = [sys.executable, "-m", "tools.site.build", str(self.root)]
         here = {**os.environ, "GITHUB_REPOSITORY": "", **environment}
@@ -96,7 +95,7 @@ class Book:
         return done.returncode, done.stdout + done.stderr
 
     @contextmanager
-    def changed(self, edits: dict[str, Callable[[str], str]]) -> Iterator[None]:
+    def changed(self, edits):
         """Change files while the block runs."""
         before = {name: (self.root / name).read_text("utf-8") for name in edits}
         for name, edit in edits.items():
@@ -107,27 +106,27 @@ class Book:
 
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Book:
+def book(tmp_path_factory):
     """The small book. A test that changes its files puts them back; the site is as it left it."""
     return Book(tmp_path_factory.mktemp("small") / "book")
 
 
 @pytest.fixture(scope="module")
-def built(book: Book) -> Path:
+def built(book):
     """The small book's site as it is built, which no test changes."""
     status, printed = book.build()
     assert status == 0, printed
     return Path(shutil.copytree(book.site, book.root.parent / "built"))
 
 
-def page(site: Path, name: str) -> str:
+def page(site, name):
     return (site / f"{name}.html").read_text("utf-8")
 
 
 # --- what the pages have --------------------------------------------------------------------------
 
 
-def test_numbers_formulas_and_tables_are_on_the_page(built: Path) -> None:
+def test_numbers_formulas_and_tables_are_on_the_page(built):
     text = page(built, "book/one")
     assert "The ridge is 217" in text
     assert "<td><p>5</p></td>" in text
@@ -135,7 +134,7 @@ def test_numbers_formulas_and_tables_are_on_the_page(built: Path) -> None:
     assert "<msup><mi>x</mi><mn>2</mn></msup>" in text
 
 
-def test_a_fold_says_what_it_hides_and_a_question_does_not_show_its_code(built: Path) -> None:
+def test_a_fold_says_what_it_hides_and_a_question_does_not_show_its_code(built):
     text = page(built, "book/cells")
     for what in ("Code", "Table"):
         assert text.count(f'<details class="fold"><summary>{what}</summary>') == 1
@@ -145,7 +144,7 @@ def test_a_fold_says_what_it_hides_and_a_question_does_not_show_its_code(built: 
     assert "@title" not in text
 
 
-def test_outputs_carry_no_style_and_no_script_and_their_pictures_are_files(built: Path) -> None:
+def test_outputs_carry_no_style_and_no_script_and_their_pictures_are_files(built):
     text = page(built, "book/cells")
     assert '<div class="scroll"><table class="dataframe"><thead><tr><td></td>' in text
     assert '<th class="number">GB/s</th>' in text
@@ -163,7 +162,7 @@ def test_outputs_carry_no_style_and_no_script_and_their_pictures_are_files(built
             assert (built / "book" / str(address)).is_file()
 
 
-def test_an_emptied_or_wordless_page_is_noticed(book: Book, built: Path, tmp_path: Path) -> None:
+def test_an_emptied_or_wordless_page_is_noticed(book, built, tmp_path):
     copy = tmp_path / "html"
     shutil.copytree(built, copy)
     names = books.pages(book.root)
@@ -179,11 +178,11 @@ def test_an_emptied_or_wordless_page_is_noticed(book: Book, built: Path, tmp_pat
 # --- building again -------------------------------------------------------------------------------
 
 
-def test_with_an_address_the_pages_say_where_they_are(book: Book) -> None:
+def test_with_an_address_the_pages_say_where_they_are(book):
     slug = "Some-One/Guide"
     install = repository.source("https://github.com/Some-One/Guide")
 
-    def stamped(text: str) -> str:
+    def stamped(text):
         cells = nbformat.reads(text, 4)
         cells.cells.append(new_code_cell(repository.setup_cell(install), id="setup"))
         return str(nbformat.writes(cells))
@@ -238,7 +237,7 @@ PROBLEMS = [
 ]
 
 
-def test_what_only_the_built_pages_show_is_said(book: Book, built: Path, tmp_path: Path) -> None:
+def test_what_only_the_built_pages_show_is_said(book, built, tmp_path):
     copy = shutil.copytree(built, tmp_path / "html")
     for file, text, _ in PROBLEMS:
         with (copy / file).open("a", encoding="utf-8") as page:
@@ -247,7 +246,7 @@ def test_what_only_the_built_pages_show_is_said(book: Book, built: Path, tmp_pat
     assert [sign for _, _, sign in PROBLEMS if sign not in said] == []
 
 
-def test_what_sphinx_warns_of_fails_the_build(book: Book) -> None:
+def test_what_sphinx_warns_of_fails_the_build(book):
     edits = {}
     for name in {name for name, _, _ in WARNINGS}:
         texts = [text for file, text, _ in WARNINGS if file == name]

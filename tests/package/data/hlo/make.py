@@ -7,8 +7,6 @@ KERNEL.CHIP.jax-VERSION.hlo, less what the reader does not read: tables of sourc
 source files, and the bytecode of Pallas kernels. To add one, make an empty file of its name.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
@@ -17,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[3])]
 
 
-def stripped(text: str) -> str:
+def stripped(text):
     """Remove what would tell where it was made, and what takes much room."""
     text = re.sub(r"\n(FileNames|FunctionNames|FileLocations|StackFrames)\n(\d+ .*\n)*", "\n", text)
     text = re.sub(r'source_file="[^"]*"', 'source_file=""', text)
@@ -27,7 +25,7 @@ def stripped(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def main() -> None:
+def main():
     import jax
     from compiled_suite import SUITE
 
