@@ -9,6 +9,7 @@ from hlo_texts import program
 from jax import lax
 
 from roofline import xla
+from roofline.testing.budget import Limit
 
 N = 256
 X = spec(N, N, dtype="float32")
@@ -115,6 +116,22 @@ def test_a_branch_is_as_dear_as_its_own_dearest_branch():
 
     report = xla.analyze(chosen, X, spec(dtype="bool"), spec(dtype="bool"))
     assert [end.matrix_flops for end in report.ends] == [0, 3 * PRODUCT]
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "holds"),
+    [
+        ("flops", "<= 20 GFLOP", True),
+        ("flops", "<= 10 GFLOP", False),
+        ("seconds", "<= 50 us", True),
+        ("seconds", "<= 30 us", False),
+        ("seconds", ">= 20 us", True),
+    ],
+)
+def test_limits_hold_at_both_ends(metric, limit, holds):
+    report = xla.analyze(by_data, spec(2048, 2048, dtype="float32"), spec(dtype="bool"))
+    on_a_chip = replace(report, target="v6e", platform="tpu")
+    assert (Limit.parse(metric, limit).broken(on_a_chip) is None) == holds
 
 
 def branches(index, dtype="s32[]", named="branch_computations={%none, %one, %two}"):
