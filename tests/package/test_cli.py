@@ -1,5 +1,6 @@
 """The command line: what it prints, for people and for programs, and how it exits."""
 
+import importlib
 import json
 import math
 import os
@@ -15,8 +16,9 @@ from kept_records import kept_report
 
 import roofline
 import roofline_helpers as rh
-from roofline import serving, terminal, xla
+from roofline import diagnosis, serving, terminal, xla
 from roofline.cli import load_call, main
+from roofline.xla import compiler
 
 REPORT = kept_report("ledger-matmul", "v6e")
 
@@ -353,3 +355,26 @@ def test_doctor_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert main(["doctor"]) == 1
     assert "pip install jax" in capsys.readouterr().out
+
+
+def test_doctor_tries_what_it_claims(monkeypatch, capsys):
+    def refuse(lowered):
+        if lowered.calls:
+            raise RuntimeError("INTERNAL: Unsupported version: expected <= 7 but got 8")
+        return made(lowered)
+
+    made = compiler.compile_ahead
+    monkeypatch.setattr(compiler, "compile_ahead", refuse)
+    main(["doctor", "--json"])
+    abilities = {ability["name"]: ability for ability in json.loads(capsys.readouterr().out)}
+    for key in xla.TOPOLOGIES:
+        if xla.can_compile(key) is None:
+            assert abilities[f"compile for {key}"]["can"]
+            assert not abilities[f"compile Pallas for {key}"]["can"]
+            assert "expected <= 7 but got 8" in abilities[f"compile Pallas for {key}"]["text"]
+    assert abilities["explain"]["can"]
+    monkeypatch.setattr(diagnosis, "explain", lambda *_, **__: importlib.import_module("xprofiler"))
+    main(["doctor", "--json"])
+    [explains] = [a for a in json.loads(capsys.readouterr().out) if a["name"] == "explain"]
+    assert not explains["can"]
+    assert "xprofiler" in explains["text"]

@@ -190,3 +190,15 @@ def test_a_program_of_short_launches_is_bound_by_them() -> None:
     nothing = replace(report, rows=())
     assert compiled_answer(nothing)[0] == "This program runs no kernel, so nothing bounds it."
     assert compiled_answer(replace(report, target="cpu"))[0].startswith("No time: cpu is not in")
+
+
+def test_markdown_for_an_issue(tmp_path):
+    why = explained("train-step", "as first written")
+    text = why.save(tmp_path / "why.md").read_text("utf-8")
+    assert text.startswith("**as first written on 4 × NVIDIA H200, 316 ms a call**\n")
+    assert text.index("### What to change") < text.index("### What was measured")
+    assert "costs 40.5 ms to 42.3 ms, by 2 pairs" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len({line.replace("\\|", "").count("|") for line in rows}) == 3  # three tables
+    hostile = replace(why, notes=("<script> and *one* | two",))
+    assert "\\<script> and \\*one\\* \\| two" in hostile.save(tmp_path / "a.md").read_text("utf-8")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_diagnosis_findings import H200
 
 import roofline_helpers as rh
 from roofline.diagnosis import Explanation, display, ladder
@@ -14,7 +15,8 @@ from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.doubts import consistency_notes, slowed
 from roofline.diagnosis.explain import diagnosed
 from roofline.diagnosis.findings import Case, Finding
-from roofline.diagnosis.rows import GAP, HOST, KERNEL, TimedRow, in_graphs
+from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import GAP, HOST, KERNEL, TimedRow, in_graphs, with_program
 from roofline.diagnosis.trace import Event, Span, Trace
 from roofline.xla.arrays import memory_notes
 from roofline.xla.buffers import buffers_at_peak
@@ -181,3 +183,56 @@ def test_in_cuda_graphs_kernels_keep_their_time_and_gaps_get_what_the_clock_leav
         assert [row.seconds for row in rows] == pytest.approx([4e-3, gaps, gaps / 4])
         assert rows[1].busy == rows[1].high == rows[1].seconds
     assert in_graphs((kernel,), 1e-3) == (kernel,)
+
+
+def test_an_array_is_named_that_a_reader_can_do_without_and_no_result():
+    wide, thin = "f32[32768,4096]{1,0}", "f32[32768]{0}"
+
+    def largest(lines):
+        module = parse(
+            "HloModule m\n\n%add () -> f32[] {\n  %a = f32[] parameter(0)\n"
+            "  %b = f32[] parameter(1)\n  ROOT %s = f32[] add(%a, %b)\n}\n\n"
+            f"ENTRY %main () -> f32[] {{\n  %x = {thin} parameter(0)\n  %z = f32[] constant(0)\n"
+            f"  %w = {wide} {lines}\n}}"
+        )
+        return memory_notes(module, buffers_at_peak(module, "gpu"))
+
+    wider, gathered = (f"{op}(%x), dimensions={{0}}" for op in ("broadcast", "all-gather"))
+    summed = f"%r = {thin} reduce(%w, %z), dimensions={{1}}, to_apply=%add"
+    [note] = largest(f"{wider}\n  ROOT {summed}")
+    assert note.startswith("the largest array that isn't returned is f32[32768,4096], 537 MB")
+    assert largest(f"{wider}\n  {summed}\n  ROOT %t = ({thin}, {wide}) tuple(%r, %w)") == []
+    assert largest(f"{gathered}\n  ROOT {summed}") == []
+
+
+ONE_HOT = """HloModule looked_up, is_scheduled=true
+ENTRY %main (t: bf16[32000,512], i: s32[64]) -> bf16[64,512] {
+  %t = bf16[32000,512]{1,0} parameter(0)
+  %i = s32[64]{0} parameter(1)
+  %wide = s32[64,32000]{1,0} broadcast(%i), dimensions={0}
+  %row = s32[64,32000]{1,0} iota(), iota_dimension=1
+  %same = pred[64,32000]{1,0} compare(%wide, %row), direction=EQ
+  %hot = bf16[64,32000]{1,0} convert(%same)
+  ROOT %y = bf16[64,512]{1,0} dot(%hot, %t), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_a_run_whose_shares_are_withheld_names_what_its_program_has_in_vain():
+    """A one-hot lookup under a profiler that slows it: the cause needs no clock."""
+    program = Program(ONE_HOT, "gpu")
+    name = program.module.name
+    rows = tuple(
+        with_program(TimedRow(one, KERNEL, 1e-5, launches=1.0, program=name), program, H200)
+        for one in program.rows
+    )
+    case = Case(rows, {name: program}, H200, "gpu", 1e-3)
+    run = Explanation("f", (), "gpu", "NVIDIA H200", "measured", (1e-3,), withheld="it is slowed")
+    why = diagnosed(run, case, ())
+    assert why.findings[0].cause == "one-hot"
+    change, how, clock, withheld = answer(why)
+    assert "one-hot" in change
+    assert (how, withheld) == ("Index the table: table[indices].", "It is slowed.")
+    assert clock.startswith("The call takes 1 ms by the clock")
+    assert "of the time that its programs are expected to take" in why.describe().replace("\n", " ")
+    assert dict(display.facts(why))["launches"] == f"{len(rows)} of 1 programs a call"

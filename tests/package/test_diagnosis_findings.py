@@ -217,3 +217,11 @@ def test_a_last_wave_that_is_nearly_empty() -> None:
     assert tails(kernel(270, reachable=7e-5)) == [pytest.approx(3e-5)]  # no more than it loses
     assert tails(kernel(528)) == []
     assert tails(kernel(100_000)) == []
+
+
+@pytest.mark.parametrize(("types", "peak"), [(("f32",), 4e14), (("f32 highest",), 5e13)])
+def test_float32_products_of_a_gpu_are_held_against_tf32(types, peak):
+    rates = {"hbm": 4e12, "fp32": 5e13, "tf32": 4e14, "bf16": 7e14}
+    roof = Ceilings(measured=Roofs(reached=rates)).roof(xla.Row("dot", "dot", matrix_types=types))
+    assert roof is not None
+    assert roof.peak == peak

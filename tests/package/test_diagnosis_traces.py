@@ -204,3 +204,18 @@ def test_a_plain_trace_has_the_rows_of_a_live_run(tmp_path, capsys):
             assert getattr(row, field) == getattr(ran[name], field)
     assert cli.main(["explain", str(tmp_path)]) == 0
     assert "11 complete steps" in capsys.readouterr().out
+
+
+def test_steps_that_are_found_have_the_seconds_of_marked_runs(traces):
+    trace = read_trace(traces / "h200-scan.xplane.pb")  # six marked runs of three calls each
+    programs = programs_in(trace)
+    found, _ = prepared(replace(trace, runs=[]), programs)
+    assert len(found.runs) == 3 * len(trace.runs) - 1  # nothing ends the last call
+
+    def seconds(runs):
+        rows = join(replace(trace, runs=runs), programs, Ceilings(), 1)[0]
+        return {row.name: row.busy for row in rows if row.kind == "kernel"}
+
+    in_calls, in_runs = seconds(found.runs), seconds(trace.runs)
+    assert {name: 3 * busy for name, busy in in_calls.items()} == pytest.approx(in_runs, rel=0.03)
+    assert sum(in_calls.values()) * 3 == pytest.approx(sum(in_runs.values()), rel=0.01)

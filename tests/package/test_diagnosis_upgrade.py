@@ -253,3 +253,14 @@ def test_a_gpu_of_amd_is_known_by_its_facts(
     why = explain(file)
     assert why.device == device
     assert why.roofs.published["hbm"] > 0
+
+
+def test_a_wrong_folder_is_said(tmp_path):
+    with pytest.raises(CannotProfile, match="it is empty"):
+        explain(tmp_path)
+    (tmp_path / "plugins/profile/2026_11_28").mkdir(parents=True)
+    with pytest.raises(CannotProfile, match=r"stop_trace\(\) was never called"):
+        explain(tmp_path)
+    (tmp_path / "model.py").write_text("x = 1", "utf-8")
+    with pytest.raises(CannotProfile, match=r"no \*.xplane.pb in it"):
+        explain(tmp_path)

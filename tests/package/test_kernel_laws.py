@@ -1,5 +1,7 @@
 """The record of kernels that XLA made, and the laws of their classes."""
 
+from __future__ import annotations
+
 import csv
 import itertools
 import json
@@ -48,19 +50,19 @@ from roofline_helpers.measured.tables import FOLDER
 ROWS = measured_kernels()
 
 
-def errors():
+def errors() -> list[dict[str, str]]:
     with (FOLDER / "kernel-errors.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("key", CHIPS)
-def test_the_table_is_made_of_what_was_timed(key):
+def test_the_table_is_made_of_what_was_timed(key: str) -> None:
     remade = [row for case in itertools.islice(cases(key), 40) for row in rows_of(key, case)]
     committed = [row for row in ROWS if row["chip"] == key][: len(remade)]
     assert [{name: str(value) for name, value in row.items()} for row in remade] == committed
 
 
-def test_no_kernel_of_the_record_beats_its_bound():
+def test_no_kernel_of_the_record_beats_its_bound() -> None:
     """Operands that the L2 may hold still don't cross the memory's boundary: those it can't do."""
     for row in ROWS:
         of, chip = features_of_row(row), rh.chip(row["chip"])
@@ -70,7 +72,7 @@ def test_no_kernel_of_the_record_beats_its_bound():
 
 
 @pytest.mark.parametrize("key", CHIPS)
-def test_the_smallest_kernels_take_about_a_microsecond(key):
+def test_the_smallest_kernels_take_about_a_microsecond(key: str) -> None:
     small = [
         float(row["cold_s"])
         for row in ROWS
@@ -82,14 +84,14 @@ def test_the_smallest_kernels_take_about_a_microsecond(key):
 
 
 @pytest.mark.parametrize("name", ["FFT", "LU", "attention"])
-def test_the_constants_are_those_that_the_script_fits(name):
+def test_the_constants_are_those_that_the_script_fits(name: str) -> None:
     law, _, _ = summary(Kind(name, [row for row in ROWS if row["kind"] == name]))
     committed = kernel_laws().kinds[name]
     assert law.weights == pytest.approx(committed.weights, rel=0.05)
     assert (law.low, law.high) == pytest.approx((committed.low, committed.high), rel=0.05)
 
 
-def test_eight_in_ten_left_out_kernels_are_inside():
+def test_eight_in_ten_left_out_kernels_are_inside() -> None:
     left_out = [row for row in errors() if row["left_out"] == "cases"]
     counts = np.array([float(row["cases"]) for row in left_out])
     inside = np.array([float(row["inside"]) for row in left_out])
@@ -101,8 +103,8 @@ def test_eight_in_ten_left_out_kernels_are_inside():
     assert by_kind["stream"] < by_kind["matmul"] < by_kind["convolution"] < by_kind["atomics"]
 
 
-def test_the_intervals_hold_on_the_table():
-    inside = Counter()
+def test_the_intervals_hold_on_the_table() -> None:
+    inside: Counter[bool] = Counter()
     for row in ROWS[::7]:
         found = expected_kernel(features_of_row(row), rh.chip(row["chip"]))
         if found is not None:
@@ -110,7 +112,7 @@ def test_the_intervals_hold_on_the_table():
     assert 0.78 < inside[True] / inside.total() < 0.93
 
 
-def test_what_nobody_measured_has_no_time():
+def test_what_nobody_measured_has_no_time() -> None:
     sort = Features("sort", 4e6, sizes=(1, 10**6, 1))
     assert expected_kernel(sort, rh.chip("h100")) is not None
     assert [expected_features(sort, rh.chip(name)) for name in ("b200", "a100-80gb")] == [None] * 2
@@ -127,14 +129,14 @@ ENTRY %m (a: f32[1048576]) -> f32[1048576] {
     assert str(found) == "at least 2.5 µs, not measured"
 
 
-def test_as_many_kernels_like_it_as_four_are_worth_half():
+def test_as_many_kernels_like_it_as_four_are_worth_half() -> None:
     residuals = np.log([2.0] * FEWEST)
     assert interval(1.0, residuals, 4, 0.5, 2.0) == pytest.approx((2**0.5, 1.0, 2.0))
     assert interval(1.0, residuals, 12, 0.5, 2.0) == pytest.approx((2**0.75, 2**0.5, 2.0))
     assert interval(1.0, residuals, 3, 0.5, 2.0) == (1.0, 0.5, 2.0)
 
 
-def test_parts_that_matter_are_within_a_factor_of_two():
+def test_parts_that_matter_are_within_a_factor_of_two() -> None:
     shares = np.array([[8.0, 4.0], [8.0, 2.0], [8.0, 1.0], [8.0, 0.0], [8.0, 0.1]])
     near = Neighbours(shares, None, np.full(5, 8.0), None)
     one_tenth = np.nextafter(4.0, 5.0)  # the last bit of a rounding decides nothing
@@ -143,8 +145,8 @@ def test_parts_that_matter_are_within_a_factor_of_two():
     assert near.like(np.array([8.0, 0.0]), 0.0).tolist() == [False, False, False, True, True]
 
 
-def test_a_matmul_s_tiles_come_in_waves_of_the_multiprocessors():
-    def waves(m, n):
+def test_a_matmul_s_tiles_come_in_waves_of_the_multiprocessors() -> None:
+    def waves(m: int, n: int) -> float:
         of = Features("matmul", 1.0, 2.0 * m * 1000 * n, sizes=(m, 1000, n))
         return parts(of, rh.chip("h100"))["waves"]
 
@@ -154,8 +156,8 @@ def test_a_matmul_s_tiles_come_in_waves_of_the_multiprocessors():
     assert waves(128 * 131 + 1, 1) == waves(128, 128)
 
 
-def test_a_thread_takes_four_elements_or_two_or_one():
-    def blocks(n):
+def test_a_thread_takes_four_elements_or_two_or_one() -> None:
+    def blocks(n: int) -> float:
         return parts(Features("stream", 1.0, sizes=(n,)), rh.chip("h100"))["blocks"]
 
     # a million elements of four a thread, 128 threads a block, 1.65 blocks a nanosecond
@@ -163,7 +165,7 @@ def test_a_thread_takes_four_elements_or_two_or_one():
     assert [blocks(2**20 + n) / blocks(2**20) for n in (2, 1)] == pytest.approx([2, 4], rel=1e-5)
 
 
-def test_a_kernel_like_no_other_has_the_interval_of_a_family_that_was_left_out():
+def test_a_kernel_like_no_other_has_the_interval_of_a_family_that_was_left_out() -> None:
     found = expected_kernel(Features("stream", 1e13, sizes=(10**12,)), rh.chip("h100"))
     assert found.source == "its class, stream"
     file = json.loads((FOLDER / "kernel-laws.json").read_text("utf-8"))["kinds"]["stream"]
@@ -175,7 +177,7 @@ def test_a_kernel_like_no_other_has_the_interval_of_a_family_that_was_left_out()
 ROUGHLY = Expected(1e-3, 0.8e-3, 1.3e-3, "its class, sort")
 
 
-def test_kernels_add_up_with_errors_that_are_partly_their_own():
+def test_kernels_add_up_with_errors_that_are_partly_their_own() -> None:
     h100 = rh.chip("h100")
     sums = [combined([ROUGHLY] * n, n * 1e-3, h100) for n in (1, 4, 100)]
     relative = [(found.high - found.low) / (found.seconds or 1.0) for found in sums]

@@ -245,3 +245,10 @@ def test_keyword_arguments_are_explained():
     assert sum(row.matrix_flops for row in why.rows) == 3 * 2 * 256**3
     with pytest.raises(BadType, match=r"seconds=2.*explain"):
         explain(lambda x, seconds: x * seconds, x, seconds=2)
+
+
+def test_a_chip_that_contradicts_an_executable_is_refused():
+    executable = jax.jit(lambda x: x @ x).lower(jnp.ones((64, 64))).compile()
+    for way in (xla.analyze, functools.partial(explain, progress=False)):
+        with pytest.raises(BadValue, match=r"cpu.*v5e"):
+            way(executable, chip="v5e")

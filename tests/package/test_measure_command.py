@@ -1,12 +1,16 @@
 """Measuring: a case that fails, the last cache, and what the command writes and never destroys."""
 
 import json
+from types import SimpleNamespace
 
+import jax
 import pytest
 from measure_suite import case, record, run
 
+import roofline_helpers as rh
 from roofline import measure
 from roofline.cli import main
+from roofline.measure.machine import last_cache
 from roofline.measure.workloads import kernel_cases, matmul_case, memory_cases
 from roofline_helpers import measured
 
@@ -71,3 +75,17 @@ def test_a_case_that_fails_does_not_take_the_others_with_it():
     assert "not enough memory: needs 1 PB" in str(errors["huge"])
     assert "ZeroDivisionError" in str(errors["empty"])
     assert "no such unit" in record.table().to_string()
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "size"),
+    [
+        ("gpu", "NVIDIA H100 80GB HBM3", rh.chip("h100").memory["l2"].capacity.value),
+        ("tpu", "TPU v5 lite", rh.chip("v5e").memory["vmem"].capacity.value),
+        ("gpu", "Unheard-of 9000", 128 * 2**20),
+    ],
+)
+def test_the_last_cache_is_the_chip_table_s(monkeypatch, platform, kind, size):
+    device = SimpleNamespace(platform=platform, device_kind=kind)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    assert last_cache() == size

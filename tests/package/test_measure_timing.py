@@ -14,7 +14,7 @@ from measure_suite import numbers
 
 from roofline import measure
 from roofline.measure import CannotRun, timing
-from roofline.measure.timing import summary, unused_arguments
+from roofline.measure.timing import jax_program, summary, unused_arguments
 from roofline_helpers.common.checks import BadType, BadValue
 
 
@@ -142,3 +142,12 @@ def test_drift_and_instability_are_noted():
         summary([])
     with pytest.raises(BadValue, match="-1"):
         summary([1.0, -1.0])
+
+
+def test_what_is_awaited_is_the_last_call_s_result(monkeypatch):
+    awaited = []
+    program = jax_program(lambda x: x + 1, (numbers(),))
+    monkeypatch.setattr(jax, "block_until_ready", awaited.append)
+    program.launch(2)
+    program.wait()
+    assert [result is program.result for result in awaited] == [True]

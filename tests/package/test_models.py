@@ -503,3 +503,13 @@ def test_exclusions_are_matched_by_every_matrix(kept, said, tmp_path):
         assert not stored.types
     else:
         assert (stored.experts if "mlp" in kept[0] else stored.mixers) == said
+
+
+def test_a_hybrid_without_attention_is_read(tmp_path):
+    text = dict(FILES["Qwen3.5-27B"]["text_config"])
+    layers = ["linear_attention"] * text["num_hidden_layers"]
+    alone = read(tmp_path, {**text, "layer_types": layers})
+    assert alone.cache_per_token() == 0
+    step = roofline.serving.step(alone, "h200", batch=4, context=4096)
+    assert step.memory.cache == 4 * alone.state_bytes
+    assert step.seconds > 0

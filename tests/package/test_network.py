@@ -392,3 +392,16 @@ def test_a_server_s_small_all_reduces_take_as_long_as_they_were_measured_to(chip
     ]
     assert len(errors) == len(rows) > 30
     assert max(map(abs, errors)) < {"a100-80gb": 0.26, "b300": 0.13}.get(chip, 0.095)
+
+
+def test_gpus_are_spread_evenly_over_hosts():
+    twelve = net.topology("h100", 12)
+    assert [axis.size for axis in twelve.axes] == [6, 2]
+    assert net.topology("gb200", 64).axes[0].size == 64
+
+
+def test_a_gb300_has_a_gb200_s_links():
+    hosts = [net.topology(chip, 4, ceilings="reached").fast for chip in ("gb200", "gb300")]
+    seconds = {net.all_reduce(2**16, host, algorithm="custom").seconds for host in hosts}
+    assert len(seconds) == 1
+    assert max(seconds) < net.all_reduce(2**16, hosts[1]).seconds

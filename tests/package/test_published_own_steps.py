@@ -157,3 +157,31 @@ def test_a_row_that_is_wrong_is_named_and_the_others_are_predicted(tmp_path, tex
 def test_a_file_that_is_wrong_is_named(tmp_path, text, said):
     with pytest.raises(rh.RooflineError, match=said):
         validation.predict(file(tmp_path, text) if text else tmp_path / "none.toml")
+
+
+def test_a_step_that_does_not_fit_says_so(tmp_path):
+    alone = DECODE.replace('"2x4"', '"1x1"')
+    for text, fits in ((DECODE, True), (alone, False)):
+        (types,) = validation.predict(file(tmp_path, text))["types"]
+        assert ("doesn't fit: " in types) != fits
+    assert types.endswith(" of 33.6 GB")
+
+
+def test_decode_takes_the_laws_of_kernels_and_the_types_that_are_said(tmp_path):
+    types = {"weights": "fp8", "activations": "fp8", "cache": "fp8"}
+    said = "".join(f'{name} = "{kind}"\n' for name, kind in types.items())
+    h100 = DECODE.replace("v6e", "h100").replace('"2x4"', "8")
+    predicted = validation.predict(
+        file(tmp_path, h100 + said + DECODE.replace('"decode"', '"tpu"'))
+    )
+    by_kernel = roofline.serving.step(
+        "llama-3-70b", "h100", batch=64, context=1500, chips=8, law=True, **types
+    )
+    by_law = by_kernel.but(reached=True)
+    assert predicted.loc["decode", "predicted s"] == pytest.approx(by_law.seconds)
+    assert by_law.seconds > 1.2 * by_kernel.but(reached=True, law=False).least_seconds
+    assert list(predicted["by"]) == ["laws", "roof"]
+    assert "weights fp8" in predicted.loc["decode", "types"]
+    prefill = h100 + 'phase = "prefill"\n'
+    first = validation.predict(file(tmp_path, prefill)).loc["decode", "predicted s"]
+    assert first > 20 * predicted.loc["decode", "predicted s"]

@@ -171,3 +171,19 @@ def test_pytest_writes_baselines_and_says_so(tmp_path, compiled, monkeypatch, ca
     failed = capsys.readouterr().out
     assert "pytest --roofline-update 'test_of_mine.py::test_one'" in failed
     assert "budget.py" not in failed  # words, not this package's own lines
+
+
+def test_a_program_that_fits_is_held_against_its_baseline_too(tmp_path, compiled):
+    compiled += [REPORT, doubled(REPORT)]
+    budget_in(tmp_path, update=True)(step, 1, chip="v6e", fits=True)
+    with pytest.raises(pytest.fail.Exception, match=r"test_a\.json"):
+        budget_in(tmp_path)(step, 1, chip="v6e", fits=True)
+
+
+def test_two_calls_need_names(tmp_path, compiled):
+    compiled += [REPORT] * 4
+    roofline = budget_in(tmp_path, update=True)
+    roofline(step, 1, chip="v6e")
+    roofline(step, 1, chip="v6e", name="wide")
+    with pytest.raises(BadValue, match="name="):
+        roofline(step, 1, chip="v6e")

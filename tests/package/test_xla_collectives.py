@@ -143,3 +143,32 @@ def test_a_sum_of_which_each_keeps_a_part_is_a_reduce_scatter():
         128,
     )
     assert collective.link_bytes == 128
+
+
+def summing_loop(config=""):
+    """Return a program of a loop that sums over devices in its condition and in its body."""
+    state = "(s32[], f32[64]{0})"
+    taken = (
+        f"  %t = {state} parameter(0)\n  %i = s32[] get-tuple-element(%t), index=0\n"
+        f"  %x = f32[64]{{0}} get-tuple-element(%t), index=1\n{PART}"
+    )
+    return program(
+        f"  %x = f32[64]{{0}} parameter(0)\n  %i = s32[] constant(0)\n"
+        f"  %t = {state} tuple(%i, %x)\n"
+        f"  %w = {state} while(%t), condition=%cond, body=%body{config}\n"
+        "  ROOT %y = f32[64]{0} get-tuple-element(%w), index=1",
+        ADD,
+        f"%cond (t: {state}) -> pred[] {{\n{taken}  %asked = f32[] {SUM}\n"
+        "  ROOT %l = pred[] compare(%asked, %z), direction=LT\n}",
+        f"%body (t: {state}) -> {state} {{\n{taken}  %summed = f32[] {SUM}\n"
+        "  %d = f32[64]{0} broadcast(%summed), dimensions={}\n"
+        f"  %m = f32[64]{{0}} divide(%x, %d)\n  ROOT %r = {state} tuple(%i, %m)\n}}",
+    )
+
+
+def test_a_sum_in_a_loop_or_in_its_condition_counts_in_each_turn():
+    ledger = xla.kernels(summing_loop(', backend_config={"known_trip_count":{"n":"9"}}'))
+    launched = {row.name: row.launches for row in ledger.rows if row.collective is not None}
+    assert launched == {"asked": 10, "summed": 9}
+    unknown = [row for row in xla.kernels(summing_loop()).rows if row.collective is not None]
+    assert [row.loop for row in unknown] == ["w", "w"]  # whose turns are said to be unknown

@@ -1,5 +1,7 @@
 """Reports as text, as HTML, as a table."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import jax
@@ -22,7 +24,9 @@ from roofline.xla.display import answer, first_change
         ("dot.remat2", 4, "the compiler computes 200 FLOP again"),
     ],
 )
-def test_more_matmuls_than_asked_for_have_their_true_reason(name, devices, reason):
+def test_more_matmuls_than_asked_for_have_their_true_reason(
+    name: str, devices: int, reason: str
+) -> None:
     """What `jax.checkpoint` computes again was asked for, so it is never the reason."""
     again = "jit(f)/jit(main)/rematted_computation/dot_general"
     row = Row(name, "dot", op_name=again, flops=Flops(matrix=200))
@@ -33,7 +37,7 @@ def test_more_matmuls_than_asked_for_have_their_true_reason(name, devices, reaso
     assert f"2.00 times the 100 FLOP of matmuls asked for: {reason}" in told
 
 
-def test_unknown_flops_are_unknown():
+def test_unknown_flops_are_unknown() -> None:
     report = report_of("attention", "v6e")
     kernel = report.kernels[-1]  # libtpu's own kernel, of which nothing was traced
     assert (kernel.flops, kernel.intensity, kernel.bound) == (None, None, None)

@@ -86,3 +86,14 @@ def test_bad_options():
         xla.analyze(jnp.sin, spec(8), record="../x")
     with pytest.raises(BadType, match="static_argnums"):
         xla.analyze(jax.jit(jnp.sin), spec(8), static_argnums=1)
+
+
+def test_what_is_evaluated_while_tracing_runs_here():
+    needs("v6e")
+
+    def first(x):
+        with jax.ensure_compile_time_eval():
+            n = int(jnp.asarray(3) + jnp.linalg.norm(jnp.ones(1)))
+        return x[:n] * 2
+
+    assert xla.analyze(first, spec(8, dtype="float32"), chip="v6e").vector_flops == 4

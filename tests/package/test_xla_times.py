@@ -186,3 +186,26 @@ def test_single_numbers_in_a_loop_take_their_turns():
         assert on_chip.expected.seconds is None
         assert 0.3e-3 < on_chip.expected.low <= 1e-3  # a clock each
         assert on_chip.expected.high == math.inf
+
+
+def test_what_xla_does_not_know_is_no_number():
+    """XLA writes −1 for a custom call, −2 where counts overflow."""
+    report = xla.analyze(lambda x: x * 2, spec(64))
+    for unknown in (-1.0, -2.0):
+        wrong = dict.fromkeys(("flops", "bytes accessed", "optimal_seconds"), unknown)
+        doubtful = replace(report, xla=wrong)
+        assert (doubtful.xla_flops, doubtful.xla_bytes, doubtful.xla_seconds) == (None,) * 3
+        [line] = [x for x in doubtful.describe().splitlines() if x.startswith("cost_analysis")]
+        assert line.split()[1:] == ["nothing"]
+
+
+def test_a_loop_of_unknown_length_has_no_time_but_a_least_one():
+    def grow(a):
+        return jax.lax.while_loop(lambda c: c.sum() < 1e9, lambda c: c @ a, a)
+
+    square = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    report = roofline.analyze(grow, square, chip="v6e")
+    assert report.expected is not None
+    assert report.expected.seconds is None
+    assert "at least" in str(report.expected)
+    assert "how often its loop turns" in report.expected.why
