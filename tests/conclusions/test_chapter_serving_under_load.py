@@ -41,62 +41,6 @@ def test_half_of_served_points_are_near_also_on_gb200s():
     assert kinds["median error"]["first token, mixtures, prompts apart"] > 0.4
 
 
-def test_the_slowest_token_of_a_hundred_shows_prompts_that_the_median_hides():
-    """By drawing: 32 readers of 1000 tokens, prompts of 8000 tokens whole or in chunks."""
-    late = {}
-    for budget in (8000, 1000, 250):
-        load = on_v6e(concurrency=32, inputs=8000, budget=budget)
-        worker = load.worker
-        pause = worker.prompt / worker.chunks
-        share = (load.batch - 1) * worker.chunks / worker.outputs
-        plain = load.time_per_token - share * pause
-        tokens = sorted(plain + pause * (n < share * 1000) for n in range(1000))
-        assert sum(tokens) / 1000 == pytest.approx(load.time_per_token, rel=0.02)
-        late[budget] = tokens[500], tokens[990]
-    assert late[8000][0] == pytest.approx(late[1000][0], rel=0.01)
-    assert late[8000][1] > 19 * late[8000][0]
-    assert 3 * late[1000][0] < late[1000][1] < 4 * late[1000][0]
-    assert late[250][0] == late[250][1] > 2 * late[1000][0]
-
-
-def test_speculation_pays_on_any_number_of_chips_if_the_draft_is_small():
-    large = rh.models.model("llama-3-70b")
-    layer, small = dataclasses.replace(large, layers=1), rh.models.model("llama-3-8b")
-    gains = {"layer": [], "8B": []}
-    narrow = {"weights": "fp8", "activations": "fp8", "cache": "fp8"}
-    kinds = [{}, narrow]
-    for chips in (1, 2, 4, 8):
-        host = roofline.network.topology("h200", chips, ceilings="reached")
-        for types in kinds:
-            target, one, eight = (
-                roofline.serving.step(
-                    model, host, {"tensor": chips}, batch=1, context=1500, **types
-                )
-                for model in (large, layer, small)
-            )
-            for name, draft in (("layer", one), ("8B", eight)):
-                ahead = roofline.serving.speculative(target, draft, draft_tokens=3, acceptance=0.6)
-                gains[name].append(target.seconds / ahead.time_per_token)
-    assert 1.93 < min(gains["layer"]) < max(gains["layer"]) < 2.03
-    assert max(gains["8B"][-2:]) < 1.3 < 1.5 < min(gains["8B"][:2])
-
-
-def test_a_b300_reads_prompts_sooner_and_makes_tokens_as_fast_as_a_b200():
-    points = roofline.validation.points()
-    points = points[(points.model == "minimax-m2.5") & points.doubt.isna()]
-    points = points[points.workers.notna() & points.readers.isna()]
-    points = points.assign(type=points.weights.fillna(points.experts).fillna("bf16"))
-    same = ["type", "engine", "inputs", "outputs", "tensor", "data", "concurrency"]
-    ratio = {}
-    for value in ("token_ms", "first_ms"):
-        both = points.pivot_table(index=same, columns="chip", values=value)
-        ratio[value] = (both["b200"] / both["b300"]).dropna()
-        assert len(ratio[value]) == 43
-    assert ratio["token_ms"].median() == pytest.approx(1.01, abs=0.01)
-    assert ratio["first_ms"].median() == pytest.approx(1.13, abs=0.01)
-    assert ratio["first_ms"].quantile(0.1) > 1.02
-
-
 def test_with_many_sequences_a_small_draft_gains_if_its_guesses_are_accepted():
     large = rh.models.model("llama-3-70b")
     host = roofline.network.topology("v6e", 8, ceilings="reached")
