@@ -219,3 +219,15 @@ def test_the_law_leaves_what_it_does_not_know():
     inner, outer = by_law_of(exchange, topology.chip).phases
     assert outer == exchange.phases[1]
     assert inner != exchange.phases[0]
+
+
+def test_a_gpu_pays_for_the_tokens_whose_experts_are_elsewhere():
+    """Of twice the tokens and half the experts there are as many rows, and more time."""
+    half, quarter = (
+        rh.work.grouped_matmul(n * 2**14, 4096, 1536, 128, 8, "nvfp4", local_experts=128 // n)
+        for n in (2, 4)
+    )
+    law = measured.law("grouped_matmul", "b200", "nvfp4")
+    assert half.matrix_flops == quarter.matrix_flops
+    assert law.seconds(quarter) > 1.05 * law.seconds(half)
+    assert summed_length(quarter) - summed_length(half) == 2 * 2 * 2**14 * 4096

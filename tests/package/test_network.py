@@ -405,3 +405,8 @@ def test_a_gb300_has_a_gb200_s_links():
     seconds = {net.all_reduce(2**16, host, algorithm="custom").seconds for host in hosts}
     assert len(seconds) == 1
     assert max(seconds) < net.all_reduce(2**16, hosts[1]).seconds
+    sent = {
+        net.measured.expert_exchange("dispatch", rh.chip(chip), 32, 64, 7168, 8)
+        for chip in ("gb200", "gb300")
+    }
+    assert len(sent - {None}) == len(sent) == 1

@@ -187,3 +187,12 @@ def test_two_calls_need_names(tmp_path, compiled):
     roofline(step, 1, chip="v6e", name="wide")
     with pytest.raises(BadValue, match="name="):
         roofline(step, 1, chip="v6e")
+
+
+def test_what_is_exposed_is_a_share_of_the_roof_s_time():
+    report = kept_report("whole-llama-512x8", "v5p")
+    share = sum(each.exposed for each in report.exchanges) / report.time_at_roof
+    assert 0.5 < share < 0.7
+    for factor in (0.99, 1.01):
+        limit = Limit.parse("exposed", f"<= {100 * factor * share}%")
+        assert (limit.broken(report) is None) == (factor > 1)

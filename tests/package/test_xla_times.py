@@ -209,3 +209,4 @@ def test_a_loop_of_unknown_length_has_no_time_but_a_least_one():
     assert report.expected.seconds is None
     assert "at least" in str(report.expected)
     assert "how often its loop turns" in report.expected.why
+    assert report.flops < report.most_flops == float("inf") == report.most_bytes
