@@ -190,7 +190,7 @@ def test_bytes_on_the_busiest_link_and_steps_by_hand(asked, link_bytes, steps):
 
 
 @pytest.mark.parametrize(("chip", "shape"), [("v5p", "8x8x8"), ("v5e", "16x16"), ("h100", 8)])
-def test_a_ring_sends_what_the_work_of_an_all_reduce_counts(chip: str, shape: Any) -> None:
+def test_a_ring_sends_what_the_work_of_an_all_reduce_counts(chip, shape):
     over = net.topology(chip, shape).fast[:1]
     sent = net.collectives.all_reduce(2**26, over, algorithm="ring").link_bytes * over[0].lanes
     assert rh.work.all_reduce(2**25, over[0].size, "bf16").traffic["network"] == sent
