@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
 import tempfile
@@ -228,8 +227,7 @@ def compiled_runner(
         compiled, arguments = executable_of(known, options), known.arguments
         seconds = perf_counter() - begun
         calls, notes = known.calls, list(futile_notes(known))
-        compiling = functools.partial(executable_of, options=options)
-        notes += captured_notes(known, seconds, compiling)
+        notes += captured_notes(known, seconds)
         if is_of_nnx(fn):
             notes.append(
                 "the executable is timed: nnx.jit's own work in Python before each call isn't in it"

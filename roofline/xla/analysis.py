@@ -10,7 +10,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -357,7 +356,7 @@ def report_of(
         rows=tuple(with_axes(row, axes) for row in ledger.rows),
         notes=(
             *futile_notes(lowered),
-            *captured_notes(lowered, seconds, compile_program),
+            *captured_notes(lowered, seconds),
             *memory_notes(module, buffers),
             *ledger.notes,
             *_platform_notes(lowered),
@@ -450,37 +449,20 @@ def _unused_donations(lowered: Lowered) -> list[str]:
     return notes
 
 
-SLOW = 3.0
-"""Seconds of compiling from which on it is asked how long it takes without captured arrays."""
-
-
-def captured_notes(
-    lowered: Lowered, seconds: float, compiled: Callable[[Lowered], Any]
-) -> list[str]:
-    """Return a note on the arrays that a function closes over, and what they did to compiling.
-
-    That took so many `seconds`; `compiled` compiles a program.
-    """
+def captured_notes(lowered: Lowered, seconds: float) -> list[str]:
+    """Return a note on the arrays that a function closes over; compiling took so many seconds."""
     arrays = lowered.captured
     if not arrays:
         return []
     listed = [f"{array.name or 'an array'}, {array.type}" for array in arrays[:LISTED]]
     listed += [f"{len(arrays) - LISTED} more"] if len(arrays) > LISTED else []
     size = si(sum(array.bytes for array in arrays), "B")
-    are, constants, copies, them, as_arguments = (
-        ("are", "constants", "copies of them", "them", "as arguments")
-        if len(arrays) > 1
-        else ("is", "a constant", "a copy of it", "it", "as an argument")
-    )
-    took = f"Tracing and compiling took {si(seconds, 's')}"
-    if seconds > SLOW and lowered.with_arguments is not None and lowered.partitions == 1:
-        with contextlib.suppress(Exception):  # such as a constant that fixed a shape
-            begun = time.perf_counter()
-            compiled(replace(lowered, stage=lowered.with_arguments()))
-            took += f"; with {them} {as_arguments}, {si(time.perf_counter() - begun, 's')}"
+    are, copies, them = ("is", "a constant", "it as an argument")
+    if len(arrays) > 1:
+        are, copies, them = ("are", "constants", "them as arguments")
     return [
-        f"{' and '.join(listed)} ({size}) {are} closed over, and not passed: {constants} of the "
-        f"program, which holds {copies}. {took}. Pass {them} {as_arguments}"
+        f"{' and '.join(listed)} ({size}) {are} closed over, and not passed: {copies} of the "
+        f"program, which holds a copy. Tracing and compiling took {si(seconds, 's')}. Pass {them}"
     ]
 
 

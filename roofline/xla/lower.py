@@ -229,8 +229,8 @@ class Lowered:
 
     `arguments` are those of its executable, `devices` those of a topology (none: JAX's device
     here), `made_for` the name of their chip, `calls` its Pallas kernels, `requested` the FLOPs of
-    the function's matmuls, `unused` the share of these that no result needs, `captured` the large
-    arrays that it closes over, and `with_arguments` lowers it with these as arguments.
+    the function's matmuls, `unused` the share of these that no result needs, and `captured` the
+    large arrays that it closes over.
     """
 
     stage: Any
@@ -245,7 +245,6 @@ class Lowered:
     requested: float | None = None
     unused: float = 0.0
     captured: tuple[Captured, ...] = ()
-    with_arguments: Callable[[], Any] | None = None
 
     @functools.cached_property
     def module(self) -> ir.Module:
@@ -492,7 +491,6 @@ def _lowered(
             requested=requested(traced.jaxpr),
             unused=unused(traced.jaxpr),
             captured=captured_by(fn, traced.jaxpr),
-            with_arguments=functools.partial(_with_arguments, traced, ahead),
         )
     return lowered
 
@@ -542,22 +540,6 @@ def _known_to(fn: Any) -> dict[str, Any]:
         found = inspect.getclosurevars(called)
         known |= {**found.globals, **found.nonlocals}
     return known
-
-
-def _with_arguments(traced: Any, ahead: Mapping[str, Any]) -> Any:
-    """Lower a traced function with the arrays that it closes over as arguments."""
-    import jax
-
-    closed = traced.jaxpr
-
-    def fn(held: Any, given: Any) -> Any:
-        return jax.core.eval_jaxpr(closed.jaxpr, held, *given)
-
-    def shape(array: Any) -> Any:
-        return jax.ShapeDtypeStruct(array.shape, array.dtype)
-
-    held, given = map(shape, closed.consts), map(shape, closed.in_avals)
-    return jax.jit(fn).trace(list(held), list(given)).lower(**ahead)
 
 
 @contextlib.contextmanager
