@@ -430,6 +430,7 @@ def _length(sort: Any) -> int:
 
 SLICING = frozenset("slice dynamic_slice gather split".split())
 PARTLY = SLICING | {"dynamic_update_slice", "squeeze"}
+HALVING = PARTLY | {"real", "imag"}
 PERHAPS = frozenset("cond while scan pad select_n device_put".split())
 
 
@@ -444,7 +445,7 @@ def wanted_whole(jaxpr: Any, surely: bool) -> set[Any]:
         reads = [True] * len(equation.invars)
         if not any(v in whole and getattr(v.aval, "size", 1) for v in equation.outvars):
             continue
-        if name in SLICING or (surely and (name in PARTLY or name.startswith("scatter"))):
+        if name in SLICING or (surely and (name in HALVING or name.startswith("scatter"))):
             reads[0] = False
         elif name in PERHAPS or name.startswith(("random", "threefry", "custom")):
             reads = [not surely] * len(equation.invars)

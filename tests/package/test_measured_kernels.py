@@ -166,6 +166,15 @@ def test_it_refuses_what_it_cannot_know(call, error, parts):
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
 
 
+@pytest.mark.parametrize(("head", "above"), [(64, 0.0234), (128, 0.0117)])
+def test_a_law_takes_all_flops_over_the_matrix_peak(head: int, above: float) -> None:
+    job = rh.work.flash_attention(8, 4096, 4096, 32, head, 8, causal=True)
+    longest = max(measured.laws.least_times(job, rh.chip("h100")))
+    assert longest / rh.chip("h100").roofline("bf16").time(job) - 1 == pytest.approx(
+        above, abs=1e-4
+    )
+
+
 WIRED = ("a100-80gb", "h100", "h200", "b200", "b300", "gb200")
 OPS = {
     "all-gather": "all_gather",
