@@ -95,7 +95,7 @@ def test_a_program_that_differs_from_its_record_says_so(tmp_path, monkeypatch):
         live = xla.analyze(jnp.tanh, x, chip="v6e", record="small")
     [text] = [str(warning.message) for warning in told]
     assert live.origin == "compiled"
-    assert text.startswith("'small' for v6e: 1 kernels, 262 kB of HBM traffic")
+    assert text.startswith("'small' for v6e: 1 kernel, 262 kB of HBM traffic")
     assert f"{si(stored.hbm_bytes, 'B')} of HBM traffic" in text.partition("the record by")[2]
 
 
