@@ -22,7 +22,7 @@ from roofline.xla.buffers import buffers_at_peak
 from roofline.xla.expected import expected_features
 from roofline.xla.graph import CARRY, Loop, Node
 from roofline.xla.hlo import ARITHMETIC, FREE, TRANSCENDENTAL
-from roofline.xla.metadata import scope_of
+from roofline.xla.metadata import scope_of, source_of
 from roofline.xla.minimum import turning_of
 from roofline_helpers.common.show import many, si, significant
 from roofline_helpers.measured.kernels import Features
@@ -155,7 +155,30 @@ def _repeated(case: Case, program: Program, rows: list[TimedRow], times: dict[st
         f"keep the batch split: jax.lax.with_sharding_constraint on what {line} makes, with the "
         "mesh's axis on its batch"
     )
+    planted = _whole_by_request(program.intent, lines)
+    if planted:
+        line, evidence = planted, f"{evidence}; {planted} asks for whole arrays"
+        remedy = (
+            f"keep the batch split: give jax.lax.with_sharding_constraint at {line} the mesh's "
+            "axis on the batch"
+        )
     return Claim("on-each-device", tuple(parts), evidence, source=line, remedy=remedy, known=True)
+
+
+def _whole_by_request(flow: Flow | None, lines: list[str]) -> str:
+    """Return the line of a constraint that asks for whole arrays beside these lines, if any."""
+    if flow is None:
+        return ""
+    module = flow.graph.module
+    for where in module.computations.values():
+        told = {i.name: str(source_of(i.metadata, module.frames) or "") for i in where.instructions}
+        for each in where.instructions:
+            whole_array = each.attributes.get("sharding") == "{replicated}"
+            if each.base == "custom-call" and each.target == "Sharding" and whole_array:
+                users = (user.name for user in where.instructions if each.name in user.operands)
+                if any(told.get(name) in lines for name in (*each.operands, *users)):
+                    return told[each.name]
+    return ""
 
 
 def _first_whole(case: Case, program: Program, row: TimedRow) -> tuple[TimedRow | None, str, str]:
