@@ -149,6 +149,26 @@ def test_no_setting_gains_what_steps_of_a_run_differ() -> None:
         assert abs(gain) < max(usual) - min(usual)
 
 
+def test_weights_in_the_hosts_memory_are_not_fetched_beside_the_matmuls() -> None:
+    *copies, scan = roofline.evidence.load("settings")["offload"]
+    largest = copies[-1]
+    crosses = statistics.median(largest["up"]) * scan["layers"] * scan["bytes"] / largest["bytes"]
+    near, fetched = (statistics.median(scan[way]) for way in ("near", "fetched"))
+    assert crosses < near  # they could be
+    assert fetched - near > 0.8 * crosses
+
+
+def test_a_ragged_exchange_is_as_fast_as_a_padded_one_in_many_pieces_only() -> None:
+    rows = [r for r in roofline.evidence.load("settings")["ragged"] if r["share"] == 0.5]
+    slower = {
+        row["experts"]: statistics.median(row["ragged"]) / statistics.median(row["padded"])
+        for row in rows
+    }
+    assert slower[1] > 30
+    assert slower[1] > slower[4] > slower[16] > slower[64] > 1.2
+    assert slower[256] < 1.1
+
+
 def test_loops_of_tiny_steps_gain_most_from_fewer_turns() -> None:
     rows = {row["name"]: row for row in roofline.evidence.load("repairs")["pairs"]}
     for name, turns in (("short-turns", 512), ("linear-recurrence", 1024)):
