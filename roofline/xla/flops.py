@@ -307,7 +307,7 @@ def reorders(site: Site) -> bool:
 
 def elements_updated(update: Instruction, where: Computation) -> int:
     """Return the elements that a dynamic-update-slice or scatter writes."""
-    position = 1 if update.opcode == "dynamic-update-slice" else -(len(update.operands) // 2)
+    position = 1 if update.base == "dynamic-update-slice" else -(len(update.operands) // 2)
     return where.by_name[update.operands[position]].shape.elements
 
 

@@ -177,3 +177,16 @@ def test_asynchronous_pairs_count_once():
     )
     row = only_row(text)
     assert (row.opcode, dict(row.read), dict(row.written)) == ("slice", {"hbm": 400}, {"vmem": 400})
+
+
+def test_an_update_that_leaves_for_the_host_counts_what_it_writes():
+    """As TPUs offload residuals: an asynchronous update of an array in the host's memory."""
+    there, one = "f32[10,64]{1,0:S(5)}", "f32[1,64]{1,0}"
+    text = program(
+        f"  %x = {there} parameter(0)\n  %u = {one} parameter(1)\n  %i = s32[] parameter(2)\n"
+        f"  %s = (({there}, {one}, s32[], s32[]), {there}, u32[]{{:S(2)}})"
+        " dynamic-update-slice-start(%x, %u, %i, %i)\n"
+        f"  ROOT %d = {there} dynamic-update-slice-done(%s)"
+    )
+    row = only_row(text)
+    assert (dict(row.read), dict(row.written)) == ({"hbm": 256}, {"host": 256})
