@@ -374,6 +374,26 @@ def test_a_wrong_result_is_refused(fn: Any, reason: str) -> None:
     assert doubled(RIGHT["blocks"]).startswith("passes")  # and the next one isn't blamed for it
 
 
+def test_a_sum_of_positive_numbers_shows_what_a_narrow_one_loses() -> None:
+    """Of either sign, sums stay so small that a rounding to bf16 after every sixteen is allowed."""
+    shape = like((512, 256), BF16)
+
+    def body(x_ref: Any, y_ref: Any) -> None:
+        x, total = x_ref[...].astype(F32), jnp.zeros((128, 1), F32)
+        for at in range(0, 256, 16):
+            total += jnp.sum(x[:, at : at + 16], 1, keepdims=True)
+            total = total.astype(BF16).astype(F32)
+        y_ref[...] = jnp.broadcast_to(total, x.shape).astype(BF16)
+
+    def right(x: Any) -> Any:
+        return jnp.broadcast_to(jnp.sum(x, 1, keepdims=True), x.shape)
+
+    said = judge(
+        lambda x: on_blocks(body, x, out_shape=shape), shape, expected=right, hbm_bytes=SIZE
+    )
+    assert said.startswith("refused: the result at"), said
+
+
 def test_rows_of_zeros_are_drawn() -> None:
     def over_norm(least: float) -> Any:
         def fn(x: Any) -> Any:
