@@ -9,7 +9,8 @@ Decode
     another's prompt takes its place. A worker that reads prompts itself pauses for them:
     time per token = step + others that decode · prompt / (outputs − 1).
 Prompts
-    They are read one after another, whole or in chunks, each in a step with the decoding sequences.
+    They are read one after another, whole or in chunks, each before a step of the decoding
+    sequences: a chunk reads the weights by itself, though servers may read them once for both.
     A prompt waits for those before it: mean-value analysis of a closed queue, with the other
     requests' decoding as its delay. Several workers that read prompts are one that is as many times
     faster, and a delay. A server looks for new requests after each step, or after `polled` of them.
