@@ -1,6 +1,7 @@
 """Conclusions of the chapter fused-attention: each test would refute one."""
 
 import jax
+import jax.numpy as jnp
 import pytest
 from conclusions import kept
 
@@ -38,3 +39,19 @@ def test_attention_s_lengths_have_an_end(chip, tokens):
     assert xla.analyze(roofline.kernels.attention, *one, chip=chip).flops > 0
     with pytest.raises(xla.DoesNotFit, match="vmem"):
         xla.analyze(roofline.kernels.attention, *two, chip=chip)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chip", "times"), [("v5e", 1), ("v5p", 2), ("v6e", 1)])
+def test_xla_keeps_small_scores_on_the_chip_but_for_v5p(chip: str, times: int) -> None:
+    """A megabyte of scores, read from HBM by v5p's program and by no other."""
+    if missing := xla.can_compile(chip):
+        pytest.skip(f"NOT TESTED for {chip}: {missing}")
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * 128**-0.5
+        return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores), v)
+
+    q = jax.ShapeDtypeStruct((1, 8, 256, 128), "bfloat16")
+    moved = xla.analyze(attention, q, q, q, chip=chip).hbm_bytes
+    assert moved == pytest.approx(times * 4 * 8 * 256 * 128 * 2, rel=0.05)
