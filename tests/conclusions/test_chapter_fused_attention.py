@@ -43,12 +43,12 @@ def test_attention_s_lengths_have_an_end(chip, tokens):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("chip", "times"), [("v5e", 1), ("v5p", 2), ("v6e", 1)])
-def test_xla_keeps_small_scores_on_the_chip_but_for_v5p(chip: str, times: int) -> None:
+def test_xla_keeps_small_scores_on_the_chip_but_for_v5p(chip, times):
     """A megabyte of scores, read from HBM by v5p's program and by no other."""
     if missing := xla.can_compile(chip):
         pytest.skip(f"NOT TESTED for {chip}: {missing}")
 
-    def attention(q: Any, k: Any, v: Any) -> Any:
+    def attention(q, k, v):
         scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * 128**-0.5
         return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores), v)
 

@@ -1,7 +1,5 @@
 """Conclusions of the chapter fused-kernel: each test would refute one."""
 
-from typing import Any
-
 import jax
 from jax.experimental import pallas as pl
 
@@ -11,10 +9,10 @@ from roofline import xla
 SIZE = 4096
 
 
-def matmul_bytes(bm: int, bn: int, bk: int) -> float:
+def matmul_bytes(bm, bn, bk):
     """Return the bytes that a tiled matmul of 4096³ in bf16 moves by its grid and blocks."""
 
-    def tiled(x: Any, y: Any) -> Any:
+    def tiled(x, y):
         return pl.pallas_call(
             lambda x, y, z: None,
             grid=(SIZE // bm, SIZE // bn, SIZE // bk),
@@ -31,14 +29,14 @@ def matmul_bytes(bm: int, bn: int, bk: int) -> float:
     return kernel.bytes
 
 
-def test_depth_saves_bytes_only_where_it_is_all_of_k() -> None:
+def test_depth_saves_bytes_only_where_it_is_all_of_k():
     for side in (512, 1024):
         flat = {matmul_bytes(side, side, depth) for depth in (128, 512, 1024, 2048)}
         assert len(flat) == 1
         assert matmul_bytes(side, side, SIZE) < 0.7 * flat.pop()
 
 
-def test_arrays_that_a_cache_holds_cross_dram_less_than_once() -> None:
+def test_arrays_that_a_cache_holds_cross_dram_less_than_once():
     """So what a GPU's counters must see at least holds for cold arrays alone."""
     for chip in ("h100", "h200"):
         warm = rh.measured.device_records()[chip].sample("matmul 2048×2048×2048 bf16")

@@ -35,26 +35,6 @@ def test_a_served_mixture_is_predicted_between_two_engines():
     assert few["trtllm"] / few["sglang 0.5.9"] == pytest.approx(4 / 3, abs=0.02)
 
 
-def test_a_quarter_more_rows_on_the_fullest_gpu_cost_a_training_step_an_eighth():
-    row = roofline.validation.published_step("b200-256-qwen3-235b-fp8")
-    assert isinstance(row, roofline.validation.PublishedStep)
-    assert dict(row.mesh)["expert"] == 8
-    even, uneven = (
-        roofline.training.step(
-            row.model,
-            row.by_law.setting.topology,
-            row.mesh,
-            batch=row.batch,
-            seq=row.seq,
-            law=True,
-            imbalance=imbalance,
-            **row.setting,
-        ).seconds
-        for imbalance in (1, 1.27)
-    )
-    assert uneven / even == pytest.approx(1.125, abs=0.01)
-
-
 def test_uneven_loads_cost_whole_experts_wherever_they_compute():
     """In every column of the record: five chips, all their types, two power laws."""
     names = ("layout", "load", "chip", "dtype")

@@ -41,6 +41,15 @@ def test_half_of_served_points_are_near_also_on_gb200s():
     assert kinds["median error"]["first token, mixtures, prompts apart"] > 0.4
 
 
+def test_small_chunks_slow_the_mean_only_if_they_read_the_weights_by_themselves():
+    whole, small = (on_v6e(concurrency=32, inputs=8000, budget=n) for n in (8000, 250))
+    decode = small.worker.decode.but(batch=round(small.batch))
+    caches = sum(kernel.total for kernel in decode.kernels if "attention" in kernel.name)
+    joined = small.worker.prompt / small.worker.chunks + caches
+    assert joined == pytest.approx(34e-3, abs=5e-4)
+    assert joined < whole.time_per_token < small.time_per_token / 1.2
+
+
 def test_with_many_sequences_a_small_draft_gains_if_its_guesses_are_accepted():
     large = rh.models.model("llama-3-70b")
     host = roofline.network.topology("v6e", 8, ceilings="reached")
