@@ -44,7 +44,7 @@ def test_attention_s_lengths_have_an_end(chip, tokens):
 @pytest.mark.slow
 @pytest.mark.parametrize(("chip", "times"), [("v5e", 1), ("v5p", 2), ("v6e", 1)])
 def test_xla_keeps_small_scores_on_the_chip_but_for_v5p(chip, times):
-    """A megabyte of scores, read from HBM by v5p's program and by no other."""
+    """A megabyte of scores, part of which crosses HBM in v5p's program alone."""
     if missing := xla.can_compile(chip):
         pytest.skip(f"NOT TESTED for {chip}: {missing}")
 
