@@ -170,3 +170,10 @@ def test_the_level_that_holds_most_on_the_chip():
         "mi300x": ("llc", 2**28),
         "trainium-2": ("hbm", 0.0),
     }
+
+
+def test_figures_are_those_of_a_whole_chip_with_units():
+    figures = rh.chip("v5e").figures()
+    assert (figures["links.ici"].value, figures["links.ici"].unit) == (4 * 50e9, "byte/s")
+    units = {path: figures[path].unit for path in ("matrix.bf16", "memory.hbm.capacity")}
+    assert units == {"matrix.bf16": "FLOP/s", "memory.hbm.capacity": "byte"}

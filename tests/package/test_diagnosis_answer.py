@@ -11,6 +11,7 @@ import roofline_helpers as rh
 from roofline.diagnosis import Explanation, ladder
 from roofline.diagnosis.answer import PARTS, answer, parts_of
 from roofline.diagnosis.display import caveats, facts
+from roofline.diagnosis.pictures import roofline
 from roofline.diagnosis.rows import TimedRow
 from roofline.xla import records
 from roofline.xla.display import BEYOND
@@ -202,3 +203,20 @@ def test_markdown_for_an_issue(tmp_path):
     assert len({line.replace("\\|", "").count("|") for line in rows}) == 3  # three tables
     hostile = replace(why, notes=("<script> and *one* | two",))
     assert "\\<script> and \\*one\\* \\| two" in hostile.save(tmp_path / "a.md").read_text("utf-8")
+
+
+def test_the_longest_matmul_says_the_type_and_the_longest_kernels_are_in_the_picture() -> None:
+    names = {"f32": "fp32", "bf16": "bf16"}
+    mixed = 0
+    for why in every():
+        products = [row for row in why.kernels if row.kernel.matrix_types[:1]]
+        types = {row.kernel.matrix_types[0] for row in products}
+        if len(types) > 1 and types <= {*names}:
+            longest = max(products, key=lambda row: row.seconds)
+            assert why.dtype == names[longest.kernel.matrix_types[0]]
+            mixed += longest.kernel.matrix_types != products[-1].kernel.matrix_types
+    assert mixed
+    shown = " ".join(text.get_text() for text in roofline(explained(*FIRST, batch=16)).texts)
+    assert "matmul of layer, 1.92 ms" in shown
+    assert "sum of layer, 1.72 ms" in shown
+    assert "softmax of layer" not in shown  # 93 µs

@@ -20,7 +20,7 @@ from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import CAUSES, findings
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
-from roofline.diagnosis.rows import HOST, TimedRow, waterfall
+from roofline.diagnosis.rows import GAP, HOST, TimedRow, waterfall
 
 CPU = Ceilings(measured=Roofs(reached={"fp32": 1e11, "hbm": 1e10, "vector": 2e10}))
 
@@ -198,3 +198,15 @@ def test_what_rounding_leaves_is_no_time():
     rows = tuple(TimedRow(f"k{n}", seconds=0.1, reachable=0.1, least=0.1) for n in range(3))
     assert waterfall(rows, wall=0.1 + 0.1 + 0.1)[-1].seconds == 0.0
     assert waterfall(rows, wall=0.4)[-1].seconds == pytest.approx(0.1)
+
+
+def test_what_kernels_lose_is_not_taken_off_the_time_without_kernels():
+    case = compiled(lambda x: jnp.sin(jnp.exp(jnp.tanh(x))), spec(2**20))
+    many = sum(row.kernel.flops.transcendentals for row in case.rows)
+    times = 20 * many / CPU.roofs.reached["vector"] / case.wall
+    idle = 0.5 * times * case.wall
+    case = timed(case, times)
+    case = replace(case, rows=(*case.rows, TimedRow("", GAP, idle)), wall=case.wall + idle)
+    found = {finding.cause: finding for finding in findings(case)}
+    assert found["transcendentals"].seconds > 0
+    assert found["idle"].seconds == pytest.approx(idle)

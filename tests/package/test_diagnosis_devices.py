@@ -134,6 +134,14 @@ def test_only_devices_of_one_group_wait_for_one_another():
     assert waits[1] == pytest.approx(3 * 219e-6, rel=0.01)
     assert waits[2] == waits[3] == 0.0
     assert {time.number: time.waiting > 0 for time in joined_rows(trace).times}[3]
+    # also where the profiler names what an asynchronous exchange runs, and not the exchange
+    renamed = {
+        plane: [replace(event, op=event.op.replace("psum.3", "inner.4")) for event in events]
+        for plane, events in trace.devices.items()
+    }
+    known = {"jit_f": replace(program(PAIRS)["jit_f"], wrapped={"inner.4": "psum.3"})}
+    times = rows_of_devices(replace(trace, devices=renamed), known, H200, 1).times
+    assert [time.waiting for time in times] == [waits[time.number] for time in times]
 
 
 def test_what_is_parted_adds_up_and_a_permute_stays_whole():

@@ -271,6 +271,7 @@ def test_layers_of_one_model_differ_as_its_file_says(tmp_path):
     hybrid = read(tmp_path, FILES["Nemotron-H-56B-Base-8K"])
     kinds = {block.mixer.kind for block in hybrid.kinds if block.mixer}
     assert (hybrid.sums, kinds) == (118, {"attention", "Mamba-2"})
+    assert hybrid.cache_width == 10 * 2 * 8 * 128 / 118  # ten layers of attention have a cache
     same = read(tmp_path, FILES["Mixtral-8x7B-v0.1"])
     for published in (same, model("mixtral-8x7b")):
         assert replace(published, name="", source="", stored=None) == replace(

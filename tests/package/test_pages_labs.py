@@ -151,3 +151,13 @@ def test_a_plain_server_on_a_brief_s_first_chip_misses_it(key):
     plain = {"chips": 1, "batch": 8, "fusion": "none", "attention": "naive"}
     types = {"weights": "bf16", "activations": "bf16", "cache": "bf16"}
     assert not judge(brief, {"chip": brief.chips[0], **plain, **types}).met
+
+
+def test_a_sharding_is_told_of_the_mesh_that_was_asked_for():
+    """Of 256 tokens a chip: weights come by two axes of 100 GB/s a ring, sums by one."""
+    d, f, peak = 8192, 28672, 197e12
+    seconds = 4 * 256 * d * f / peak
+    gathers = 4 * d * f * 255 / 256 / 200e9
+    sums = 4 * 16 * 256 * d * 15 / 16 / 100e9
+    assert f"by weights, at most {seconds / gathers:.0%} of" in labs.sharding("v5e", 1).plain
+    assert f"by sums, at most {seconds / sums:.0%} of" in labs.sharding("v5e", 16).plain

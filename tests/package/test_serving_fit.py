@@ -1,5 +1,6 @@
 """What fits on one chip and on several, and what it costs to share a model."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -99,6 +100,9 @@ def test_the_fewest_chips_that_have_room():
     assert on_slice.but(hardware="h100") == serving.step("llama-3-70b", "h100", batch=8)
     assert serving.tensor_parallel.chip_counts("llama-3-8b", "l4") == [1]
     assert serving.tensor_parallel.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
+    mixtral = rh.models.model("mixtral-8x7b")
+    odd = replace(mixtral, experts=replace(mixtral.experts, d_ff=7), d_ff=2048)
+    assert serving.tensor_parallel.chip_counts(odd, "h100") == [1]
 
 
 @pytest.mark.parametrize(

@@ -219,3 +219,15 @@ ENTRY %main (x: f32[]) -> bf16[4,8] {
 """)
     (spread,) = (node for node in known.graph.nodes if node.op == "broadcast")
     assert known[spread].nonzero.share == 0.0
+
+
+@pytest.mark.parametrize(("start", "limit"), [(30, "slice"), (60, "select")])
+def test_what_reads_a_part_is_a_slice_or_a_mask_and_no_smaller_difference(start, limit):
+    """Of 100, a mask leaves 90: before a slice from 30 that is 7/6 of its part, from 60 on 4/3."""
+
+    def masked(x):
+        return jnp.where(jnp.arange(100) < 90, jnp.tanh(x), 0.0)[start:]
+
+    graph, _, needs = read(written(masked, jnp.ones(100)))
+    (tanh,) = (node for node in graph.nodes if node.op == "tanh")
+    assert needs.limit(tanh).op == limit

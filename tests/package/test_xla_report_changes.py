@@ -1,11 +1,13 @@
 """What changed between two reports, on records: no compiler is needed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from kept_records import kept_report
 
 from roofline.xla.compiler import MemoryStats
+from roofline.xla.kernel import line_of
 from roofline.xla.report import Report
 from roofline_helpers.chips import assumed_floor
 from roofline_helpers.common.show import si
@@ -43,6 +45,15 @@ def test_a_baseline_holds_what_is_compared_and_no_more(name, chip):
         for row in report.rows
     )
     assert replace(report, rows=moved).to_json(brief=True) == text
+
+
+def test_the_line_of_many_kernels_is_that_which_takes_longest_in_all():
+    times = {"a.py:1": 5e-6, "b.py:2": 4e-6, "": 20e-6, "b.py:3": 1e-6}
+    kernels = [
+        SimpleNamespace(work=SimpleNamespace(source=s), roof_seconds=t) for s, t in times.items()
+    ]
+    again = SimpleNamespace(work=SimpleNamespace(source="b.py:2"), roof_seconds=2e-6)
+    assert line_of([*kernels, again]) == "b.py:2"
 
 
 def test_an_unrolled_loop_is_called_one():

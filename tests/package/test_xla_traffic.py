@@ -147,6 +147,20 @@ def test_an_update_behind_another_tile_is_in_place_where_hlo_says_so(says, moved
     assert (row.read["hbm"], row.written["hbm"]) == moved
 
 
+def test_of_two_results_only_the_one_in_place_is_written_in_part():
+    inside = f"{UPDATE}  %d = {UPDATES_P}\n  %n = f32[1,64]{{1,0}} negate(%u)\n"
+    row = only_row(
+        fused(
+            f"{inside}  ROOT %r = ({WIDE}, f32[1,64]{{1,0}}) tuple(%d, %n)",
+            f"  %x = {WIDE} parameter(0)\n  %v = f32[1,64]{{1,0}} parameter(1)\n"
+            "  %j = s32[] parameter(2)",
+            "%x, %v, %j",
+            f"({WIDE}, f32[1,64]{{1,0}})",
+        )
+    )
+    assert (row.read["hbm"], row.written["hbm"]) == (PART, 2 * PART)
+
+
 def test_bytes_of_single_instructions():
     inputs = (
         f"{BIG}\n  %r = s32[4]{{0}} parameter(2)\n  %u = f32[1,64]{{1,0}} parameter(3)\n"
