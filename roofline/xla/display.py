@@ -145,6 +145,8 @@ def first_change(
     where = f"In {first.source}, change" if first.source else "Change"
     share = "all" if first.share >= 0.995 else f"{first.share:.0%}"
     cost = f", in kernels that take {share} of {of}" if first.kernels and first.share else ""
+    if not first.known and 0 < first.seconds < 0.5 * first.share * whole:  # a small part of theirs
+        cost = f", which costs {first.seconds / whole:.0%} of {of}"
     said = [f"{where} this first: {first.title}{cost}."]
     if first.kind and first.known:
         shape = "[" in first.evidence.split(" ")[0]
@@ -181,7 +183,10 @@ def answer(report: Report) -> list[str]:
     if changed:
         return [*changed, times]
     none = [] if report.findings is None else ["No cause of lost time found."]
-    slow = _beyond(report) and report.bounds and "latency" not in report.bounds
+    # launches that take a small part of the time are no answer either
+    waits = "latency" in report.bounds
+    waits &= BEYOND * (report.time_with_floor or 0.0) >= known(report.expected)
+    slow = _beyond(report) and report.bounds and not waits
     return [*none, *(_slowest(report) if slow else _bound(report)), times]
 
 

@@ -83,6 +83,19 @@ def test_on_a_busy_cpu_only_a_cause_that_dominates_is_named(
     assert "1 s by the clock" in " ".join(why.describe().split())
 
 
+@pytest.mark.parametrize(("loss", "kept"), [(0.8, True), (0.6, False)])
+def test_a_busy_cpu_makes_no_kernel_many_times_as_long(
+    monkeypatch: pytest.MonkeyPatch, loss: float, kept: bool
+) -> None:
+    """What only is slow leads where other programs can't be why, not causes beside it."""
+    found = (Finding("below-roof", loss, ("k",), ""), Finding("reordered", 0.1, ("k",), ""))
+    monkeypatch.setattr(EXPLAIN, "findings", lambda case: found)
+    case = Case((), {}, Ceilings(), "cpu", 1.0)
+    run = Explanation("f", (), "cpu", "a CPU", "measured", (1.0,))
+    why = diagnosed(run, case, (), busy="this machine is too busy")
+    assert why.findings == (found[:1] if kept else ())
+
+
 @pytest.mark.parametrize("name", ["training", "prefill"])
 def test_ordinary_steps_dont_beat_what_good_kernels_reach(name: str) -> None:
     """On an H200, whose sustained matmuls are slower than a step's."""
@@ -235,4 +248,4 @@ def test_a_run_whose_shares_are_withheld_names_what_its_program_has_in_vain():
     assert (how, withheld) == ("Index the table: table[indices].", "It is slowed.")
     assert clock.startswith("The call takes 1 ms by the clock")
     assert "of the time that its programs are expected to take" in why.describe().replace("\n", " ")
-    assert dict(display.facts(why))["launches"] == f"{len(rows)} of 1 programs a call"
+    assert dict(display.facts(why))["launches"] == f"{len(rows)} of 1 program a call"
