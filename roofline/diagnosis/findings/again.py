@@ -90,6 +90,8 @@ def in_each_turn(case: Case) -> Claims:
             doing = [node for node in nodes if node.op not in _IDLE]
             counted = flow.work if any(map(flow.work, doing)) else _elements
             still = [n for n in doing if n.loops and n.loops[-1] not in turning[n.number]]
+            if any(node.op in _PICKS for node in doing if node not in still):
+                continue  # FLOPs, or elements, say nothing of the time that places take
             work, total = (sum(map(counted, some)) for some in (still, doing))
             main = largest(still, counted)
             if main is None or work < 0.5 * total or max(n.shape.bytes for n in still) < 2**12:
@@ -101,6 +103,7 @@ def in_each_turn(case: Case) -> Claims:
 
 
 _IDLE = VIEWS | FREE | {"broadcast", "dynamic-slice", "dynamic-update-slice"}
+_PICKS = frozenset({"gather", "scatter"})
 
 
 def _elements(node: Node) -> float:

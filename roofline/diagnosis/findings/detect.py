@@ -131,9 +131,17 @@ def _uncounted(case: Case) -> list[Finding]:
         evidence = f"{called}: its kernels are counted once, and may take any time"
         kernels = tuple(row.name for row in loops)
         found.append(Finding("unknown-loop", 0.0, kernels, evidence))
-    for claim in small.single_elements(case):
-        names = tuple(row.name for row, _ in claim.parts)
-        found.append(Finding(claim.cause, 0.0, names, claim.evidence, claim.source))
+    found += _once_a_line(
+        Finding(
+            claim.cause,
+            0.0,
+            tuple(row.name for row, _ in claim.parts),
+            claim.evidence,
+            claim.source,
+            remedy=claim.remedy,
+        )
+        for claim in small.single_elements(case)
+    )
     for cause, rows, reason in (
         ("no-roof", [row for row in case.rows if row.kernel.at_least], "so it may take any time"),
         (

@@ -184,10 +184,10 @@ def _together(case: Case, row: TimedRow) -> str:
     """Return what to do where no barrier keeps kernels apart."""
     if len({each.program for each in case.kernels}) > 1:
         return "put it into one jit"
-    return (
-        "the compiler splits it here: write it as one kernel (Pallas), or give the compiler less "
-        f"that reads {row.title}"
-    )
+    less = f"give the compiler less that reads {row.title}"
+    if case.platform == "cpu":  # for which Pallas compiles nothing
+        return f"the compiler splits it here: {less}"
+    return f"the compiler splits it here: write it as one kernel (Pallas), or {less}"
 
 
 def _pointwise(row: TimedRow) -> bool:

@@ -17,7 +17,7 @@ from roofline.diagnosis.findings.causes import (
 from roofline.diagnosis.flow import VIEWS, Flow
 from roofline.diagnosis.rows import KERNEL, TimedRow
 from roofline.xla.graph import CARRY, Loop, Node
-from roofline.xla.hlo import COLLECTIVES, SLICES
+from roofline.xla.hlo import COLLECTIVES, FREE_CALLS, SLICES
 from roofline_helpers.common.show import many, si
 
 _MANY = 20
@@ -338,7 +338,53 @@ def single_elements(case: Case) -> Claims:
             if each <= 1 and pieces.size >= _SINGLE:
                 evidence = f"{pieces.size:,} single elements, one after another: nothing says how "
                 evidence += "long it takes"
-                yield whole("gather", row, evidence, flow.line(node))
+                claim = whole("gather", row, evidence, flow.line(node))
+                yield replace(claim, remedy=_of_known_places(flow, node))
+
+
+def _of_known_places(flow: Flow, node: Node) -> str:
+    """Return what to do about a gather or scatter of which every place isn't chosen by data."""
+    places = node.ops[1]
+    if _consecutive(flow, places):
+        return (
+            "its indices count up by one, so take a slice in their place: x[a:b], "
+            "x.at[a:b].set(y), or jax.lax.dynamic_slice where data say its start"
+        )
+    if node.op == "scatter" and _source(places).op == "constant":
+        return (
+            "its indices are constants, so read in place of writing, if none comes twice: "
+            "jnp.where(filled, x[inverse], 0) with the inverse of the indices"
+        )
+    return ""
+
+
+def _source(node: Node) -> Node:
+    """Return the value that is only moved, bounded or cast on its way to a node."""
+    while node.ops and (node.op in _ON_THE_WAY or _passes(node)):
+        node = node.ops[1 if node.op == "clamp" else 0]
+    return node
+
+
+def _passes(node: Node) -> bool:
+    """Return whether an operation only marks a value, or leaves out its axes of one element."""
+    marks = node.instruction is not None and node.instruction.target in FREE_CALLS
+    return marks or (node.op == "reduce" and node.size == node.ops[0].size)
+
+
+def _consecutive(flow: Flow, node: Node) -> bool:
+    """Return whether a value is a counter to which one number is added, or another below zero."""
+    node = _source(node)
+    if node.op in ("add", "subtract"):
+        first, second = node.ops
+        if node.op == "add" and not flow.known[first].varies:
+            first, second = second, first
+        return not flow.known[second].varies and _consecutive(flow, first)
+    if node.op == "select":  # an index below zero counts from the end
+        return all(_consecutive(flow, operand) for operand in node.ops[1:3])
+    return node.op == "iota" and sum(size > 1 for size in node.dims) == 1
+
+
+_ON_THE_WAY = VIEWS | {"convert", "copy", "reshape", "transpose", "slice", "pad", "clamp"}
 
 
 def gathers(case: Case) -> Claims:
@@ -360,4 +406,5 @@ def gathers(case: Case) -> Claims:
             # more values than places: some of them certainly meet
             crowded = scatters and piece.size > node.ops[0].size
             cause = "collisions" if crowded else "gather"
-            yield Claim(cause, ((row, row.lost),), evidence, source=flow.line(node))
+            remedy = "" if crowded else _of_known_places(flow, node)
+            yield Claim(cause, ((row, row.lost),), evidence, source=flow.line(node), remedy=remedy)

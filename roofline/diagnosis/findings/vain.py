@@ -111,6 +111,8 @@ def _unread(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | No
         evidence = f"{main.shape.leaves[0]} is sorted, and {share} is read{by}"
     elif main.op in _TOGETHER:
         known = not need.axes & set(range(len(main.dims))[-_TOGETHER[main.op] :])
+        if main.op == "fft" and not known and need.share * main.dims[-1] > math.log2(main.dims[-1]):
+            return None  # the sums of a fast transform serve all of its places
     elif any(len(axes) > 1 for axes in need.along):
         cause = "done-densely"
         known = main.op in PRODUCTS  # a convolution in groups is another kernel, often a slow one
@@ -323,8 +325,15 @@ def dilated(case: Case) -> Claims:
             windows = windows_of(node.instruction, len(spatial) // 3)
             # a TPU's compiler writes a batch of matmuls as a convolution whose input is spread
             batch = {axis for axis, p in space.sides[0].items() if p in space.sides[1].values()}
-            spread = zip(spatial[::3], windows, strict=True)
-            times = math.prod(w.base for name, w in spread if data.index(name) not in batch)
+            read = labels.partition(">")[2]
+            met = 1.0
+            for name, window in zip(spatial[::3], windows, strict=True):
+                size, out = node.ops[0].dims[data.index(name)], node.dims[read.index(name)]
+                # with its operands exchanged, the same convolution spreads the other one
+                spread = window.base > 1 or (window.dilation > 1 and out > size)
+                if spread and data.index(name) not in batch:
+                    met *= window.taps(size, out) / (window.size * out)
+            times = round(1 / met)
             if times > 1:
                 evidence = f"{node.ops[0].shape}: {times - 1} of {times} places it reads are zeros"
                 yield Claim("dilated", ((row, row.lost),), evidence, source=flow.line(node))
