@@ -95,7 +95,7 @@ def test_what_fails_where_it_runs():
     gone = jnp.ones(3)
     gone.delete()
     for donated in ({}, {"donate_argnums": 0}):
-        with pytest.raises(BadValue, match=r"shape \(3,\)"):
+        with pytest.raises(BadValue, match=r"argument 0 \(f32\[3\]\)"):
             roofline.explain(jnp.sin, gone, **donated, **QUICK)
     with pytest.raises(BadType):
         roofline.explain(jnp.sin, jax.ShapeDtypeStruct((3,), "float32"), **QUICK)
