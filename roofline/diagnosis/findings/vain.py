@@ -111,7 +111,8 @@ def _unread(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | No
         evidence = f"{main.shape.leaves[0]} is sorted, and {share} is read{by}"
     elif main.op in _TOGETHER:
         known = not need.axes & set(range(len(main.dims))[-_TOGETHER[main.op] :])
-        if main.op == "fft" and not known and need.share * main.dims[-1] > math.log2(main.dims[-1]):
+        length = main.dims[-1]
+        if main.op == "fft" and not known and need.share * length > _FEW * math.log2(length):
             return None  # the sums of a fast transform serve all of its places
     elif any(len(axes) > 1 for axes in need.along):
         cause = "done-densely"
@@ -135,6 +136,9 @@ _BLOCKS = (
     "attention that leaves out the blocks which its mask hides: splash attention on a TPU, "
     "jax.nn.dot_product_attention with implementation='cudnn' on an NVIDIA GPU"
 )
+
+_FEW = 16
+"""Multiply-adds of a matrix unit in the time of one of a fast transform: few places cost less so."""
 
 _TOGETHER = {"fft": 1, "cholesky": 2, "triangular-solve": 2}
 """Operations that need all of their last axes for any part of these."""
