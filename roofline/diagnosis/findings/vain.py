@@ -138,7 +138,7 @@ _BLOCKS = (
 )
 
 _FEW = 16
-"""Multiply-adds of a matrix unit in the time of one of a fast transform: few places cost less so."""
+"""Multiply-adds of a matrix unit in the time of one of a fast transform."""
 
 _TOGETHER = {"fft": 1, "cholesky": 2, "triangular-solve": 2}
 """Operations that need all of their last axes for any part of these."""
