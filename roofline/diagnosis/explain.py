@@ -293,7 +293,6 @@ class Task:
             anew=anew,
             processors=int(trace.facts.get("core_count", 0)),
             unsteady=run.wall - min(run.runs),
-            compiled=run.compiling,
             by_device={str(number_of(name)): rows for name, rows in devices.by_device.items()},
         )
         notes = (

@@ -63,7 +63,7 @@ def case_of(report: Report, turns: Mapping[str, int] | None = None) -> Case:
     case = modelled_case(program, ceilings, report.floor or 0.0, report)
     unused = [note for note in report.notes if note.startswith(NOT_REUSED)]
     said = tuple(note.removeprefix(NOT_REUSED) for note in unused)
-    return replace(case, unused=said, compiled=report.compiling)
+    return replace(case, unused=said)
 
 
 def found_without_clock(case: Case) -> tuple[Finding, ...]:

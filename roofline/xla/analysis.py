@@ -372,7 +372,6 @@ def report_of(
         requested_flops=lowered.requested,
         needed=None if is_compiled(fn) else needed_by(lowered, turns),
         calls=lowered.calls,
-        compiling=seconds,
         text=program.text,
         written=written,
     )

@@ -88,7 +88,6 @@ class Report:
     needed: Needed | None = None
     findings: tuple[Finding, ...] | None = None
     origin: str = field(default="compiled", compare=False)
-    compiling: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
     written: str = field(default="", compare=False, repr=False)
     calls: tuple[PallasKernel, ...] = field(default=(), compare=False, repr=False)
@@ -511,7 +510,7 @@ axis."""
 LONGEST_PROGRAM = 8000
 """Most characters of a program in a record; a longer program is left out."""
 
-_LEFT_OUT = {"origin", "compiling", "written", "calls", "buffers", "package", "summary"}
+_LEFT_OUT = {"origin", "written", "calls", "buffers", "package", "summary"}
 """Fields of a report that a whole record leaves out."""
 
 

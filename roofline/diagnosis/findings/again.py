@@ -248,21 +248,6 @@ def is_drawn(flow: Flow, node: Node) -> bool:
     return node.op in _GENERATORS or any(map(_DRAWS.search, (node.op_name, *around)))
 
 
-def captured(case: Case) -> Claims:
-    """Yield large constants of a program that took long to compile."""
-    for program in case.programs.values():
-        flow = program.intent or program.flow
-        constants = [node for node in flow.graph.nodes if node.op == "constant"]
-        largest = max(constants, key=lambda node: node.shape.bytes, default=None)
-        if largest is None or largest.shape.bytes < 2**20 or case.compiled < 0.5:
-            continue
-        size = si(largest.shape.bytes, "B")
-        evidence = (
-            f"{largest.shape} ({size}) is compiled into the program, in {case.compiled:.1f} s"
-        )
-        yield Claim("captured", (), evidence, more=1e-12, source=flow.line(largest))
-
-
 # --- kept for later -------------------------------------------------------------------------------
 
 

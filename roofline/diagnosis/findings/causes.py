@@ -78,8 +78,6 @@ class Case:
         The rows of every device, by its number.
     unused : tuple of str
         Donated arguments that no result can take over.
-    compiled : float
-        Seconds that tracing and compiling took, once.
     """
 
     rows: tuple[TimedRow, ...]
@@ -94,7 +92,6 @@ class Case:
     unsteady: float = 0.0
     by_device: Mapping[str, tuple[TimedRow, ...]] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
-    compiled: float = 0.0
 
     @cached_property
     def kernels(self) -> tuple[TimedRow, ...]:

@@ -73,7 +73,6 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     moved.strided,
     kernels.tails,
     small.short_kernels,
-    again.captured,
     idle.host,
 )
 
