@@ -487,8 +487,8 @@ def step(
         mesh = {"tensor": topology.axes}
     else:
         given = topology
-        if chips != 1:
-            raise BadValue(f"a topology has its chips, got chips={chips} for another number")
+        if chips not in (1, topology.chips):
+            raise BadValue(f"the topology has {topology.chips} chips, got chips={chips}")
         if measured and topology.ceilings != "reached":
             raise BadValue(
                 "reached=True is for a chip: give network.topology(…, ceilings='reached')"

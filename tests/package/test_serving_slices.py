@@ -242,3 +242,10 @@ def test_speculation_by_the_paper_s_formula():
 def test_what_no_step_is_refused(asked, error, words):
     with pytest.raises(error, match=words):
         asked()
+
+
+def test_the_chips_of_a_slice_may_be_said_again_and_no_others():
+    of_slice = serving.step("llama-3-8b", "v5e-16", batch=16)
+    assert serving.step("llama-3-8b", "v5e-16", batch=16, chips=16).seconds == of_slice.seconds
+    with pytest.raises(rh.BadValue, match="16 chips"):
+        serving.step("llama-3-8b", "v5e-16", batch=16, chips=4)
