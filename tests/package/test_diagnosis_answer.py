@@ -74,6 +74,17 @@ def test_a_part_of_less_than_a_twentieth_is_not_told() -> None:
     )
 
 
+def test_the_kernel_that_loses_most_is_the_one_to_look_at() -> None:
+    def kernel(name: str, seconds: float, reachable: float) -> TimedRow:
+        times = {"least": reachable, "reachable": reachable}
+        return TimedRow(name, "kernel", *[seconds] * 4, limit="hbm", **times)
+
+    rows = kernel("long", 0.55, 0.4), kernel("slow", 0.45, 0.05)
+    why = Explanation("f", (), "gpu", "NVIDIA H200", "measured", runs=(1.0,), rows=rows)
+    told = answer(why)
+    assert any(said.startswith("Look at slow first: that is 400 ms") for said in told), told
+
+
 @pytest.mark.parametrize(("seconds", "than"), [(0.9, "10.0% less"), (1.1, "10.0% more")])
 def test_rows_are_told_beside_the_call_without_the_profiler(seconds: float, than: str) -> None:
     fast, slow = (TimedRow(name, "kernel", *[0.0] * 4) for name in ("fast", "slow"))

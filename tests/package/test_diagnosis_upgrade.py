@@ -85,6 +85,8 @@ def test_a_lower_clock_counts_to_no_kernel(traces: Path) -> None:
     ("kind", "before", "after", "verdict"),
     [
         ("kernel", 0.300, 0.314, "same"),  # 4.5% of it
+        ("kernel", 0.300, 0.3155, "same"),  # 4.9% of the longer time, 5.2% of the shorter
+        ("kernel", 0.300, 0.3165, "slower"),  # 5.2% of the longer time
         ("kernel", 0.030, 0.035, "slower"),  # 0.5% of the call of 1 s
         ("kernel", 0.010, 0.0115, "same"),  # 0.15%
         ("kernel", 0.0, 0.003, "new"),

@@ -174,6 +174,20 @@ def test_a_kernel_like_no_other_has_the_interval_of_a_family_that_was_left_out()
     assert ends[0] < file["low"]
 
 
+def test_a_case_that_was_measured_often_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    of, h100 = Features("stream", 3e8, sizes=(5 * 10**7,)), rh.chip("h100")
+    law = kernel_laws().kinds["stream"]
+    shares = np.tile(law.shares(parts(of, h100)), (5, 1))
+    for names, source in (("aabbc", "its class, stream"), ("aabcd", "measured, 4 like it")):
+        near = Neighbours(shares, np.ones(5), law.seconds(shares), np.array(list(names)))
+        monkeypatch.setattr(
+            "roofline_helpers.measured.kernels.neighbours", lambda kind, near=near: near
+        )
+        found = expected_kernel(of, h100)
+        assert found is not None
+        assert found.source == source
+
+
 ROUGHLY = Expected(1e-3, 0.8e-3, 1.3e-3, "its class, sort")
 
 
@@ -183,6 +197,11 @@ def test_kernels_add_up_with_errors_that_are_partly_their_own() -> None:
     relative = [(found.high - found.low) / (found.seconds or 1.0) for found in sums]
     assert relative[0] == pytest.approx(0.5)
     assert relative[0] > relative[1] > relative[2] > 0.5 * kernel_laws().call.correlation ** 0.5
+    # four: of errors that are alike the sum counts, of the others the root of the squares' sum
+    share = kernel_laws().call.correlation
+    ends = [math.sqrt(share * (4 * end) ** 2 + (1 - share) * 4 * end**2) for end in (0.2, 0.3)]
+    assert sums[1].low == pytest.approx((4 - ends[0]) * 1e-3)
+    assert sums[1].high == pytest.approx((4 + ends[1]) * 1e-3)
     call = as_one_call(sums[2], [1] * 100, h100)
     assert call.seconds == pytest.approx(0.1 + 99 * kernel_laws().call.gap)
     open_ended = combined([ROUGHLY, Expected(None, 2e-4, math.inf)], 1.2e-3, h100)
@@ -214,6 +233,8 @@ def test_a_loop_of_short_turns_takes_what_its_launches_do() -> None:
     turn = 4 * LOOPED + floor_of_launch(h200)  # three kernels, and the one that counts
     assert short.seconds == pytest.approx((alone.seconds or 0.0) + 100 * turn)
     assert long.seconds == alone.seconds  # a turn of six fits into a graph
+    five = as_one_call(kernel, [75] * 4, h200)  # with the one that counts: CAPTURED
+    assert five.seconds == alone.seconds
     most = 50 * (7 * LOOPED_MOST + floor_of_launch(h200))  # but it needn't
     assert long.high == pytest.approx(alone.high + most)
     assert short.low == long.low == alone.low

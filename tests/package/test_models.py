@@ -16,7 +16,7 @@ from roofline.recurrent import mamba_2
 from roofline.serving import service
 from roofline_helpers import RooflineError
 from roofline_helpers.models import Decoder, Local
-from roofline_helpers.models.layers import Experts
+from roofline_helpers.models.layers import Experts, attention
 
 CATALOGUE = Path(rh.__file__).parent / "data" / "models.toml"
 DATA = tomllib.loads(CATALOGUE.read_text("utf-8"))
@@ -475,6 +475,14 @@ def test_chunks_of_mamba_2_are_counted_by_their_products():
     chunk += 2 * 16 * 256 * 64 * 128  # states in and out
     assert layer.products(1024) == 4 * chunk
     assert layer.products(1024, whole=True) == 4 * chunk
+
+
+def test_a_token_sees_its_own_chunk_up_to_itself():
+    chunks = attention(64, heads=4, kv_heads=1, head_dim=16, window=4, chunked=True)
+    assert [chunks.seen(context) for context in range(1, 10)] == [1, 2, 3, 4, 1, 2, 3, 4, 1]
+    assert chunks.pairs(9) == 10 + 10 + 1
+    slides = attention(64, heads=4, kv_heads=1, head_dim=16, window=4)
+    assert [slides.seen(context) for context in range(1, 7)] == [1, 2, 3, 4, 4, 4]
 
 
 def test_services_of_what_was_never_compared_have_no_range():

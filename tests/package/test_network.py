@@ -102,6 +102,19 @@ def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts():
     assert {axis.network for axis in four["tensor"]} == {"ici"}
 
 
+def test_of_tiles_with_as_many_links_the_one_with_the_fewest_steps_is_taken():
+    square = net.topology("v5e", "8x8").mesh({"data": 4, "tensor": 16})["tensor"]
+    assert [axis.size for axis in square] == [4, 4]  # 2 × 8 has two links a chip, too
+    assert net.all_gather(1e9, square).phases[0].steps == 3 + 3
+
+
+def test_parts_of_an_axis_share_its_links():
+    [row] = net.topology("v5e", "8x8")["x"]
+    near, far = row.inner(2), row.outer(4).outer(2)  # the next chip, and the fourth one after it
+    assert (near.lanes, far.lanes) == (1, 1 / 4)
+    assert net.all_gather(16e9, (far, near)).link_bytes == 16e9 * 3 / 4  # over one lane, not 1.25
+
+
 @pytest.mark.parametrize(("chip", "rate"), [("gb200", 50e9), ("gb300", 100e9)])
 def test_nvlink_domains_are_joined_by_a_card_for_each_gpu(chip, rate):
     four = net.topology(chip, 256)

@@ -33,6 +33,18 @@ def test_one_request_reads_its_prompt_and_then_decodes_alone():
     assert served(1, server=0.5).first_token == pytest.approx(alone.first_token + 0.5)
 
 
+def test_a_mixture_s_prompts_are_late_and_its_server_is_not():
+    first = served(1, model="qwen3-30b-a3b", server=0.5).first_token
+    assert first == pytest.approx(0.5 + served(1, model="qwen3-30b-a3b").first_token)
+
+
+def test_an_engine_is_filled_before_another_one_is_needed():
+    sizes = {"inputs": 8192, "outputs": 1025}
+    (full,) = serving.service.answer("llama-3-8b", "h100", [], (20.0, {}), 1, **sizes).loads
+    assert full.concurrency == full.worker.most
+    assert not full.waiting
+
+
 def test_each_token_waits_for_the_prompts_of_those_that_come_meanwhile():
     many = served(32)
     prompt = step(phase="prefill", context=1000).seconds

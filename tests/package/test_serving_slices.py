@@ -139,6 +139,15 @@ def test_latent_attention_by_hand():
     assert step.memory.weights == pytest.approx(2 * step.setting.model.parameters, rel=1e-5)
 
 
+@pytest.mark.parametrize(("context", "chosen"), [(1024, 1024), (4096, 2048)])
+def test_an_indexer_chooses_no_more_keys_than_there_are(context, chosen):
+    host, mesh = net.topology("h200", 8), {"tensor": 8}
+    step = serving.step("deepseek-v3.2", host, mesh, batch=16, context=context)
+    (best,) = [kernel.work for kernel in step.kernels if kernel.name == "top keys"]
+    assert best.writes["chosen keys"] == 16 * chosen * 4
+    assert best.reads["index scores"] == 16 * context * 4
+
+
 def test_a_mixture_takes_the_laws_of_its_kernels():
     types = {"weights": "nvfp4", "activations": "nvfp4", "projections": "bf16"}
     laws = {}

@@ -6,7 +6,7 @@ import pytest
 
 import roofline_helpers as rh
 from roofline import terminal
-from roofline_helpers.common.show import readable, shortened, significant
+from roofline_helpers.common.show import cell, readable, shortened, significant
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,10 @@ def test_a_text_is_shortened_to_so_many_characters_and_no_further():
 def test_significant_digits():
     assert [significant(1234.5, 6), significant(9.9999)] == ["1,234.5", "10"]
     assert rh.si(1210.0, "s") == "1,210 s"  # nobody says kiloseconds
+
+
+def test_less_than_a_table_shows_is_said_of_gains_alone():
+    assert [cell(value) for value in (2e-9, -2e-9, -0.25)] == ["<0.0001", "0", "-0.25"]
 
 
 def test_a_table_for_reading():

@@ -51,6 +51,16 @@ def test_scores_of_up_to_512_tokens_may_stay_on_a_v5e(length, word, on):
     assert same == (length > 512)
 
 
+def test_what_two_kernels_pass_on_may_stay_on_the_chip():
+    """Of two additions with 6 MiB of traffic each 2 MiB stay: two thirds of the bytes are left."""
+    pair = work.add(2**20, y="sum"), work.add(2**20, x="sum", other="x2")
+    found = verdict(pair, "h100").found
+    travels, stays = (Scenario("published", "without", way) for way in ("travels", "stays"))
+    assert found[travels].seconds == pytest.approx(12 * 2**20 / 3.35e12)
+    assert found[stays].seconds == pytest.approx(8 * 2**20 / 3.35e12)
+    assert {case.between for case in verdict(pair[0], "h100").found} == {"travels"}
+
+
 def test_with_a_floor_fusing_gains_as_much_as_a_narrow_cache():
     """451 kernels become 227: 1.01 without a floor, 1.11 with one; an 8-bit cache gains 1.06."""
     fused = gain(today(), today(fusion="epilogue", attention="flash"))

@@ -1,6 +1,6 @@
 """FLOPs and bytes of attention, against counts written out by hand."""
 
-from roofline_helpers.work import flash_attention, naive_attention
+from roofline_helpers.work import flash_attention, latent_attention, naive_attention
 
 B, S, T, H, D, K = 2, 8, 16, 4, 32, 2  # batch, queries, keys, heads, head size, KV heads
 
@@ -52,3 +52,11 @@ def test_keys_are_read_once_a_block_of_queries():
     assert flash_attention(B, S, T, H, D, K, block_q=S).passes["k"] == 1
     blocks = flash_attention(B, S, T, H, D, K, block_q=[1, 8])
     assert blocks.passes["v"].tolist() == [8, 1]
+
+
+def test_a_prompt_s_latent_attention_counts_the_pairs_that_a_mask_leaves():
+    job = latent_attention(2, 8, heads=4)  # heads of 128 + 64 for the keys, of 128 for the values
+    pairs = 2 * 4 * (1 + 2 + 3 + 4 + 5 + 6 + 7 + 8)
+    assert job.matrix_flops == 2 * pairs * (192 + 128)
+    assert (job.vector_flops, job.transcendentals) == (6 * pairs, pairs)
+    assert job.bytes == 2 * 2 * 8 * 4 * (192 + 192 + 128 + 128)

@@ -157,6 +157,29 @@ def test_as_written_nothing_is_left_out():
     assert h100["hbm"] == pytest.approx(least.bytes / 3.35e12)
 
 
+def test_what_a_loop_computes_again_is_needed_once():
+    key = jax.random.key(0, impl="rbg")
+
+    def drawn():
+        return jnp.sin(jax.random.uniform(key, (64,)))
+
+    def again(x):
+        return lax.fori_loop(0, 8, lambda _, c: c + drawn(), x + drawn())
+
+    def once(x):
+        y = drawn()
+        return lax.fori_loop(0, 8, lambda _, c: c + y, x + y)
+
+    assert need(again, wide(64)).vector == need(once, wide(64)).vector
+
+
+@pytest.mark.skipif(xla.can_compile("v5e") is not None, reason="no TPU compiler here")
+def test_each_of_many_factorisations_counts():
+    six, one = (need(jnp.linalg.cholesky, wide(n, 30, 30), chip="v5e").flops for n in (6, 1))
+    assert one > 30**3 / 6
+    assert six == pytest.approx(6 * one)
+
+
 # --- types ----------------------------------------------------------------------------------------
 
 
