@@ -166,8 +166,11 @@ def equation_count(equation: Any, sizes: Mapping[Any, int]) -> Count:
     wide = 40 if any("complex" in str(aval.dtype) for aval in before) else 1
     if name in ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"):
         flops = product_flops(equation)
-        # a ragged product may be computed for every group, and masked
+        # a ragged product may be computed for every group, and masked; a convolution in groups as
+        # one, spread with zeros
         groups = before[1].shape[0] if name.startswith("ragged") else 0
+        if params.get("feature_group_count", 1) * params.get("batch_group_count", 1) > 1:
+            groups = params["feature_group_count"] * params["batch_group_count"]
         masked, moved = groups * flops, moved + 8 * groups * (before[0].size + out)
         outer = flops if flops <= (8 if wide > 1 else 2) * out else 0.0
         return Count(Range(flops, flops), Range(0, masked), outer, moved)
@@ -180,7 +183,9 @@ def equation_count(equation: Any, sizes: Mapping[Any, int]) -> Count:
     if name in MOVING:
         other = Range(0, 2 * max(size, out))
     elif name in ONE or name in MANY:
-        other = Range(out * (name != "integer_pow"), out * max(MANY.get(name, 1), wide, 6))
+        # a power may be one, and both sides of a select the same, as of a mapped conditional
+        least = 0 if name in ("integer_pow", "select_n") else out
+        other = Range(least, out * max(MANY.get(name, 1), wide, 6))
     elif name.startswith("reduce_window") or name.startswith("select_and"):
         taps = math.prod(params.get("window_dimensions", (1,)))
         other = Range(0, 12 * max(size, out) * taps)

@@ -66,6 +66,7 @@ class Program:
 
     def _argument(self, shape: tuple[int, ...], dtype: str, spec: str) -> str:
         spread = f", sharding=NamedSharding(mesh, {spec})" if self.mesh else ""
+        shape = (3, *shape) if self.around == "jax.vmap(f)" else shape
         return f'jax.ShapeDtypeStruct({shape}, "{dtype}"{spread})'
 
     def __str__(self) -> str:
@@ -76,10 +77,7 @@ class Program:
         """Return the function, and shapes for it."""
         names: dict[str, Any] = {}
         exec(self.code, names)
-        fn, args = eval(self.around, names), names["args"]
-        if self.around == "jax.vmap(f)":
-            args = [jax.ShapeDtypeStruct((3, *arg.shape), arg.dtype) for arg in args]
-        return fn, args
+        return eval(self.around, names), names["args"]
 
 
 # --- drawing one ----------------------------------------------------------------------------------

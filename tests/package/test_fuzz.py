@@ -30,7 +30,7 @@ from fuzz_programs import (
     spread_programs,
 )
 from hlo_texts import FIXTURES
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, example, given, settings
 
 import roofline
 from roofline import xla
@@ -244,6 +244,7 @@ def test_more_programs_for_chips_and_their_explanations(program: Program) -> Non
 
 @settings(**FIXED, max_examples=8, derandomize=True)
 @given(st.one_of(programs(), spread_programs(), divided_programs(), kernels()))
+@example(Program((((), "float32", ""),), ("x0 = a0 * 2",), "jax.vmap(f)"))
 def test_a_failure_is_ten_lines_that_run_as_they_are_pasted(failed: Program | Kernel) -> None:
     needs("v6e")
     assert len(str(failed).splitlines()) <= 10

@@ -112,7 +112,8 @@ def test_the_front_page_prints_what_its_program_prints():
 @pytest.mark.weekly
 def test_the_install_line_is_enough_in_a_fresh_environment(tmp_path):
     clone = tmp_path / "clone"
-    shutil.copytree(books.ROOT / "roofline_helpers", clone / "roofline_helpers")
+    for package in ("roofline_helpers", "roofline"):
+        shutil.copytree(books.ROOT / package, clone / package)
     for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
         shutil.copy(books.ROOT / name, clone)
 
