@@ -152,8 +152,6 @@ class Ceilings:
         ]
         whole = math.fsum(each.known for each in every)
         found = combined(every, whole, self.chip)
-        if self.chip.kind != "gpu":
-            return found
         return as_one_call(found, [round(row.launches) for row in roofed], self.chip)
 
     def judged(self, row: TimedRow) -> Judgement | None:

@@ -208,10 +208,14 @@ def as_one_call(kernels: Expected, launches: Sequence[int], chip: chips.Chip) ->
 
     `launches` are of each kernel; one that is launched several times is in a loop, with those of as
     many launches. A turn has one launch more, which counts it. The interval is wider by what calls
-    differ from their kernels' sum, and begins where nothing lies between them, as in a profile.
+    differ from their kernels' sum, and begins where nothing lies between them, as in a profile. On
+    other chips, and of one launch, the time is the kernels' own.
     """
-    call, every = kernel_laws().call, sum(launches)
-    gaps = call.gap * max(every - 1, 0)
+    every = sum(launches)
+    if chip.kind != "gpu" or every <= 1:
+        return kernels
+    call = kernel_laws().call
+    gaps = call.gap * (every - 1)
     if kernels.seconds is None:
         return replace(kernels, low=kernels.low + gaps)
     looped = most = 0.0

@@ -290,8 +290,7 @@ class Report:
         whole, _ = self._total(counted)
         found = combined([likely for likely, _ in alone], whole, self.chip)
         launches = [kernel.launches for _, kernel in alone]
-        if self.chip.kind == "gpu":
-            found = as_one_call(found, launches, self.chip)
+        found = as_one_call(found, launches, self.chip)
         most = self.time_at_most or 0.0
         if len(self.ends) > 1:
             most = max(end.expected.high for end in self.ends if end.expected is not None)

@@ -238,6 +238,8 @@ def test_a_loop_of_short_turns_takes_what_its_launches_do() -> None:
     most = 50 * (7 * LOOPED_MOST + floor_of_launch(h200))  # but it needn't
     assert long.high == pytest.approx(alone.high + most)
     assert short.low == long.low == alone.low
+    assert as_one_call(kernel, [1], h200) == kernel  # between one and nothing is no gap
+    assert as_one_call(kernel, [100] * 3, rh.chip("v6e")) == kernel
 
 
 def test_loops_that_nobody_fitted_take_what_is_expected() -> None:
