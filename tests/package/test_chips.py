@@ -3,6 +3,7 @@
 These tests read `chips.toml` directly, so that they judge the data and not its reader.
 """
 
+import csv
 import datetime
 import math
 import re
@@ -92,6 +93,39 @@ def chip_is_complete(key):
     for link in chip.get("links", {}).values():
         assert {"rate"} <= set(link) <= {"rate", "count", "latency"}
         assert link.get("count", 1) >= 1
+
+
+# --------------------------------------------------------------------------- the accepted table
+
+
+def test_each_number_is_the_accepted_one():
+    """As the package reads it, so that neither a figure nor what is made of it changes unseen."""
+    path = Path(__file__).parents[1] / "data" / "chips.csv"
+    _, *rows = csv.reader(path.read_text("utf-8").splitlines())
+    accepted = {(chip, number): float(value) for chip, number, value in rows}
+    found = dict(numbers())
+    changed = [
+        f"{','.join(where)}: {accepted.get(where)} is now {found.get(where)}"
+        for where in {**accepted, **found}
+        if accepted.get(where) != found.get(where)
+    ]
+    assert not changed, "\n".join([f"if that is meant, write it into {path}:", *changed])
+
+
+def numbers():
+    """Yield every number of the table: of each chip, by its path."""
+    for chip in rh.all_chips():
+        yield (chip.key, "year"), chip.year
+        yield (chip.key, "devices"), chip.devices
+        for path, figure in chip.figures().items():
+            yield (chip.key, path), figure.value
+            if figure.sparse is not None:
+                yield (chip.key, f"{path}.sparse"), figure.sparse
+        for kind, link in chip.links.items():
+            yield (chip.key, f"links.{kind}.count"), link.count
+        for dtype, by_side in chip.reached.sizes.items():
+            for side, rate in by_side.items():
+                yield (chip.key, f"reached.sizes.{dtype}.{side}"), rate
 
 
 # ------------------------------------------------------------------------------------- sources

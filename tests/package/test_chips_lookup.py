@@ -4,7 +4,7 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import UnknownName
-from roofline_helpers.chips import namesakes
+from roofline_helpers.chips import ReachedRates, assumed_floor, floor_of, namesakes
 
 
 def test_every_chip_is_found_by_all_its_names():
@@ -94,58 +94,79 @@ def test_peaks_by_unit():
         h100.peak("fp32", "matrix")
 
 
-def test_rooflines():
-    roof = rh.chip("v7x").roofline("bf16")
-    assert (roof.peak, roof.bandwidth, roof.name) == (2307e12, 7380e9, "TPU v7x bf16")
-    assert (roof.vector, roof.network) == (None, None)
-    assert rh.chip("v7x").roofline() == roof
-    assert rh.chip("v7x").roofline("bfloat16", network="ICI").network == 600e9
-    assert rh.chip("h100").roofline("fp8").vector == 67e12
-    assert rh.chip("a100-80gb").roofline("fp32").ridge == pytest.approx(19.5 / 2.039)
-    assert rh.chip("h100").roofline(levels=("l2", "hbm")).ridge == pytest.approx(989.5 / 3.35, 1e-3)
+H100 = "NVIDIA H100 SXM"
+ROOFLINES = [  # arguments, peak, levels, vector, network, name
+    ({}, 989e12, {"hbm": 3350e9}, 67e12, None, f"{H100} bf16"),
+    (
+        {"unit": "Vector", "levels": ("l2", "hbm"), "network": "NIC"},
+        *(133.8e12, {"hbm": 3350e9, "l2": 5500e9}, 133.8e12, 50e9, f"{H100} bf16 vector"),
+    ),
+    ({"dtype": "fp32", "network": "nvlink"}, 67e12, {"hbm": 3350e9}, 67e12, 450e9, f"{H100} fp32"),
+    ({"reached": True}, 726.9e12, {"hbm": 3178e9}, 51.27e12, None, f"{H100} bf16, reached"),
+    (
+        {"unit": "vector", "reached": "copy"},
+        *(31.58e12, {"hbm": 2999e9}, 31.58e12, None, f"{H100} bf16 vector, reached"),
+    ),
+    (
+        {"dtype": "fp32", "reached": True},
+        *(51.27e12, {"hbm": 3178e9}, 51.27e12, None, f"{H100} fp32, reached"),
+    ),
+    (
+        {"levels": "l2", "reached": True},
+        *(726.9e12, {"l2": 5500e9}, 51.27e12, None),
+        f"{H100} bf16, reached (memory as published)",
+    ),
+    (
+        {"dtype": "fp64", "reached": True},
+        *(67e12, {"hbm": 3178e9}, 51.27e12, None, f"{H100} fp64, reached (peak as published)"),
+    ),
+]
 
 
-def test_one_v7x_device_is_half_a_chip():
-    chip = rh.chip("v7x")
-    half = chip.per_device()
-    assert half.name == "TPU v7x (1 of 2 devices)"
-    assert (half.key, half.devices) == ("v7x", 1)
-    peak = half.matrix["bf16"]
-    assert (peak.value, peak.basis) == (1153.5e12, "derived")
-    assert half.memory["hbm"].bandwidth.value == 3690e9
-    assert half.memory["hbm"].capacity.value == 94.75 * 2**30
-    assert half.memory["hbm"].printed.value == 96 * 2**30
-    assert half.memory["vmem"].capacity.value == 64 * 2**20
-    assert half.memory["vmem"].bandwidth is None
-    assert float(half.links["ici"]) == 300e9
-    assert half.power is None
-    assert half.roofline().ridge == chip.roofline().ridge
+@pytest.mark.parametrize(("asked", "peak", "levels", "vector", "network", "name"), ROOFLINES)
+def test_rooflines(asked, peak, levels, vector, network, name):
+    roof = rh.chip("h100").roofline(**asked)
+    assert roof == rh.Roofline(peak, levels, vector, network, 3.168e-6, name)
+    assert [*roof.levels] == [*levels]  # outermost first, however they are asked for
+
+
+def test_a_chip_without_a_vector_unit_s_peak():
+    roof = rh.chip("v7x").roofline("bfloat16", network="ICI")
+    assert roof == rh.Roofline(2307e12, 7380e9, network=600e9, name="TPU v7x bf16")
+
+
+def test_one_device_of_a_chip_has_its_share_of_rates_capacities_and_power():
+    for key in ("v3", "v7x", "mi250x"):
+        chip = rh.chip(key)
+        half = chip.per_device()
+        assert (half.name, half.key, half.devices) == (f"{chip.name} (1 of 2 devices)", key, 1)
+        parts = half.figures()
+        for path, whole in chip.figures().items():
+            shared = whole.unit not in ("s", "Hz")
+            assert parts[path].value == whole.value / (2 if shared else 1), path
+            assert parts[path].sparse == (whole.sparse and whole.sparse / 2)
+        assert parts["matrix.bf16"].basis == "derived"
+        assert half.reached.sizes == {
+            dtype: {side: rate / 2 for side, rate in by_side.items()}
+            for dtype, by_side in chip.reached.sizes.items()
+        }
+    assert rh.chip("v5e").per_device() is rh.chip("v5e")
+    notes = rh.chip("v7x").per_device().figures()["links.ici"].note
+    assert notes.endswith("/ 12; the chip's figure / 2; 6 links x 50 GB/s")
 
 
 # --- what was reached ---------------------------------------------------------------------------
 
 
-def test_a_roofline_of_what_was_reached():
-    h100 = rh.chip("h100")
-    roof = h100.roofline("bf16", reached=True)
-    assert (roof.peak, roof.bandwidth) == (h100.reached.matrix["bf16"].value, 3.178e12)
-    assert roof.name == "NVIDIA H100 SXM bf16, reached"
-    assert roof.ridge == pytest.approx(228.8, abs=0.1)
-    assert rh.chip("h200").roofline(reached=True).ridge == pytest.approx(148.9, abs=0.1)
-    assert roof.vector == h100.reached.vector["fp32"].value
-    assert roof.floor == h100.roofline().floor == h100.floor.value
-
-
 def test_the_memory_s_ceiling_is_reading_or_the_stream_that_is_named():
-    h100 = rh.chip("h100")
-    h200 = rh.chip("h200")
     # an H100 writes faster than it reads, and what reads can't reach that
-    assert h100.reached.stream() is h100.reached.streams["read"]
-    assert float(h100.reached.stream()) < float(h100.reached.streams["write"])
-    assert h200.reached.stream() is h200.reached.streams["read"]
-    assert h200.roofline(reached="copy").bandwidth == h200.reached.streams["copy"].value
+    assert rh.chip("h100").reached.stream().value == 3178e9
+    assert float(rh.chip("h100").reached.streams["write"]) == 3269e9
+    unread = ReachedRates(streams={k: rh.chip("h100").reached.streams[k] for k in ("copy", "add")})
+    assert float(unread.stream()) == 3051e9  # the fastest
+    assert ReachedRates().stream() is None
     with pytest.raises(UnknownName, match=r"stream that was measured 'cpy'.*Nearest: 'copy'"):
-        h200.roofline(reached="cpy")
+        rh.chip("h200").roofline(reached="cpy")
 
 
 def test_what_nobody_measured_stays_published_and_the_name_says_so():
@@ -172,8 +193,37 @@ def test_the_level_that_holds_most_on_the_chip():
     }
 
 
-def test_figures_are_those_of_a_whole_chip_with_units():
-    figures = rh.chip("v5e").figures()
-    assert (figures["links.ici"].value, figures["links.ici"].unit) == (4 * 50e9, "byte/s")
-    units = {path: figures[path].unit for path in ("matrix.bf16", "memory.hbm.capacity")}
-    assert units == {"matrix.bf16": "FLOP/s", "memory.hbm.capacity": "byte"}
+def test_figures_have_the_units_of_what_they_are():
+    units = set()
+    for chip in rh.all_chips():
+        for path, figure in chip.figures().items():
+            first, *rest = path.split(".")
+            kind = rest[0] if first == "reached" else rest[-1] if first == "memory" else first
+            units.add(("latency" if rest[-1:] == ["latency"] else kind, figure.unit))
+    assert units == {
+        *(("matrix", "FLOP/s"), ("vector", "FLOP/s"), ("capacity", "byte"), ("printed", "byte")),
+        *(("bandwidth", "byte/s"), ("links", "byte/s"), ("streams", "byte/s"), ("latency", "s")),
+        *(("floor", "s"), ("dispatch", "s"), ("clock", "Hz"), ("power", "W")),
+    }
+
+
+def test_a_figure_says_its_unit_basis_source_and_formula():
+    h100 = rh.chip("h100")
+    assert [str(h100.figures()[path]) for path in ("matrix.fp8", "memory.hbm.bandwidth")] == [
+        *("1,979 TFLOP/s", "3,350 GB/s"),
+    ]
+    source = "How to Scale Your Model, part 12: How to Think About GPUs"
+    nvlink = repr(h100.links["nvlink"].total)
+    assert nvlink.startswith(f"<450 GB/s, derived: {source}, read 2026-11-20; one way;")
+    assert nvlink.endswith("; 18 links x 25 GB/s>")
+    assert f'">{source}</a>, read' in h100.links["nvlink"].total._repr_html_()
+    assert "<a" not in h100.floor._repr_html_()  # a file, no page
+    assert repr(rh.chip("v100")) == "<NVIDIA V100 SXM2 16GB: 125 TFLOP/s in fp16, 16 GB, 900 GB/s>"
+
+
+def test_a_floor_that_nobody_measured_is_assumed():
+    # the shortest published matmul on a TPU's device, and the longest floor that is known
+    assert assumed_floor("tpu") == pytest.approx(2 * 128**3 / 2.59e12)  # of half a v7x
+    assert assumed_floor("gpu") == assumed_floor("accelerator") == 4.446e-6
+    floors = {key: floor_of(rh.chip(key)) for key in ("h100", "h200", "a100")}
+    assert floors == {"h100": 3.168e-6, "h200": 2.912e-6, "a100": 4.446e-6}
