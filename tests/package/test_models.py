@@ -1,7 +1,9 @@
 """Decoders: parameters as their authors print them, caches, and FLOPs."""
 
+import csv
 import json
 import math
+import operator
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +169,39 @@ def test_a_published_name_has_the_parameters_that_its_authors_print(name):
     if len(printed) > 1:  # of the active ones authors count embeddings or not
         embeddings = 2 * decoder.vocabulary * decoder.d_model / 1e9
         assert abs(counted[1] / 1e9 - printed[1]) < embeddings + 0.5
+
+
+def test_each_model_has_the_accepted_numbers(tmp_path):
+    """All that its layers are counted by, so that no width, kind of layer or type changes unseen."""
+    path = Path(__file__).parents[1] / "data" / "models.csv"
+    accepted = {row[0]: row for row in csv.reader(path.read_text("utf-8").splitlines())}
+    decoders = {name: model(name) for name in DATA}
+    decoders |= {name: model(name) for name in PUBLISHED if "new" not in PUBLISHED[name]}
+    for name, given in FILES.items():
+        if {"counted", "published", "repository"} & given.keys():
+            decoders[f"a file: {name}"] = read(tmp_path, given, name)
+    found = {name: [name, *map(str, numbers(decoder))] for name, decoder in decoders.items()}
+    found["model"] = accepted["model"]  # the heading
+    changed = [",".join(row) for name, row in found.items() if accepted.get(name) != row]
+    assert not changed, "\n".join([f"if that is meant, write into {path}:", *changed])
+    assert found.keys() == accepted.keys()
+
+
+def numbers(decoder):
+    """Yield what distinguishes a decoder, in the order of the accepted table's columns."""
+    yield from (decoder.layers, decoder.d_model, decoder.heads, decoder.kv_heads, decoder.head_dim)
+    yield from (decoder.d_ff, decoder.ahead, len(decoder.kinds), decoder.sums)
+    yield from (decoder.parameters, decoder.active_parameters, decoder.expert_layers)
+    yield from (decoder.cache_bytes(5000), decoder.state_bytes)
+    yield from (decoder.attention_flops(5000, causal=how) for how in ("halved", "whole"))
+    for field in ("output", "heads", "kv_heads", "made", "absorbed", "flops"):
+        yield int(decoder.mixers(operator.attrgetter(field)))
+    yield int(decoder.mixers(lambda mixer: mixer.seen(5000)))
+    yield int(decoder.feeds(operator.attrgetter("hidden")))
+    yield f"{decoder.experts.chosen_by(3):.6f}" if decoder.experts else ""
+    stored = decoder.stored
+    yield " ".join(f"{k}:{v}" for k, v in stored.types.items()) if stored else ""
+    yield stored.group if stored else ""
 
 
 @pytest.mark.parametrize(
