@@ -543,8 +543,7 @@ def _two_shot(v: float, axes: tuple[Axis, ...]) -> Load:
 def _nvls(v: float, axes: tuple[Axis, ...]) -> Load:
     if not all(axis.multicast for axis in axes):
         raise BadValue("NVLS needs a switch with multicast: topology(..., multicast=True)")
-    n = _size(axes)
-    return Load("nvls", min(v, 2 * v * (n - 1) / n), 2)
+    return Load("nvls", v, 2)
 
 
 REDUCTIONS: dict[str, LoadOf] = {

@@ -33,19 +33,6 @@ def test_axes_close_to_rings_by_the_generation_s_rule(chip, shape, kinds):
 
 
 @pytest.mark.parametrize(
-    ("chip", "chips", "shape"),
-    [
-        ("v5e", 8, (2, 4)),
-        ("v5p", 4, (2, 2, 1)),
-        ("v5p", 256, (4, 8, 8)),
-        ("v7x", 9216, (16, 24, 24)),  # a whole pod, which is no power of two
-    ],
-)
-def test_a_number_of_chips_has_the_vendor_s_usual_shape(chip, chips, shape):
-    assert net.topology(chip, chips).shape == shape
-
-
-@pytest.mark.parametrize(
     ("name", "near"),
     [
         ("v6e-0", "v6e-1"),
@@ -115,26 +102,6 @@ def test_parts_of_an_axis_share_its_links():
     assert net.all_gather(16e9, (far, near)).link_bytes == 16e9 * 3 / 4  # over one lane, not 1.25
 
 
-@pytest.mark.parametrize(("chip", "rate"), [("gb200", 50e9), ("gb300", 100e9)])
-def test_nvlink_domains_are_joined_by_a_card_for_each_gpu(chip, rate):
-    four = net.topology(chip, 256)
-    assert [(axis.name, axis.size) for axis in four.axes] == [("nvlink", 64), ("nic", 4)]
-    mesh = four.mesh({"pipeline": 4, "expert": 64})
-    assert [axis.network for over in mesh.values() for axis in over] == ["nic", "nvlink"]
-    # an array is scattered inside, its 64th part crosses between the four domains
-    outside = net.all_reduce(64e9, four.axes).phases[1]
-    assert outside.link_bytes == pytest.approx(1e9 * 2 * 3 / 4, rel=0.4)
-    assert outside.axes[0].protocols[0].rate == rate
-
-
-def test_tokens_of_a_host_are_exchanged_inside_it_and_only_its_share():
-    hosts = net.topology("h100", 32)
-    moved = net.all_to_all(32e9, hosts.axes)
-    inside, outside = moved.phases
-    assert inside.link_bytes == pytest.approx(1e9 * 7 / 8)  # of the 1 GB that a device holds
-    assert outside.link_bytes == pytest.approx(1e9 * 3 / 4)
-
-
 @pytest.mark.parametrize("active", [1, 2, 5])
 def test_a_token_has_to_reach_each_host_and_device_once(active):
     count, inside = 2, 4  # a token starts on device 0 of host 0: all ways to choose its experts
@@ -158,48 +125,6 @@ def test_a_token_has_to_reach_each_host_and_device_once(active):
 
 def axis(chip, shape, name, **options):
     return net.topology(chip, shape, **options)[name]
-
-
-@pytest.mark.parametrize(
-    ("asked", "link_bytes", "steps"),
-    [
-        # a ring of 4: two shards come one way and one the other, or half of the last each way
-        (lambda: net.all_gather(4000, axis("v5p", "4x4x4", "x")), 1500, 2),
-        (lambda: net.reduce_scatter(4000, axis("v5p", "4x4x4", "x")), 1500, 2),
-        (lambda: net.all_reduce(4000, axis("v5p", "4x4x4", "x")), 3000, 4),
-        (lambda: net.all_to_all(4000, axis("v5p", "4x4x4", "x")), 500, 2),
-        (lambda: net.permute(1000, axis("v5p", "4x4x4", "x")), 1000, 1),
-        (lambda: net.permute(1000, axis("v5p", "4x4x4", "x"), hops=2), 2000, 2),
-        (lambda: net.permute(1000, axis("v5p", "4x4x4", "x"), hops=3), 1000, 1),
-        # a line of 4: three shards over the last link
-        (lambda: net.all_gather(4000, axis("v5e", "4x4", "x")), 3000, 3),
-        (lambda: net.all_reduce(4000, axis("v5e", "4x4", "x")), 6000, 6),
-        (lambda: net.all_to_all(4000, axis("v5e", "4x4", "x")), 1000, 3),
-        (lambda: net.permute(1000, axis("v5e", "4x4", "x")), 1000, 3),  # the last to the first
-        # a square of 4 x 4 without rings: the corner has two links for 15 of 16 shards
-        (lambda: net.all_gather(1600, net.topology("v5e", "4x4")["x", "y"]), 750, 6),
-        # 4 x 4 x 4 with rings: six links for 63 of 64
-        (lambda: net.all_gather(6400, net.topology("v5p", "4x4x4")["x", "y", "z"]), 1050, 6),
-        # half of 256 shares of 1/256² each cross the middle over 2 x 16 links
-        (lambda: net.all_to_all(2**20, net.topology("v6e")["x", "y"]), 2**20 / 4 / 32, 16),
-        # a switch
-        (lambda: net.all_gather(8000, axis("h100", 8, "nvlink")), 7000, 7),
-        (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="ring"), 14000, 14),
-        (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink")), 8000, 2),  # the switch adds
-        (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="tree"), 16000, 6),
-        (lambda: net.all_to_all(8000, axis("h100", 8, "nvlink")), 875, 7),
-        (lambda: net.permute(1000, axis("h100", 8, "nvlink")), 1000, 1),
-        # one link to each of seven others
-        (lambda: net.all_gather(8000, axis("mi300x", 8, "xgmi")), 1000, 1),
-        (lambda: net.all_to_all(64000, axis("mi300x", 8, "xgmi")), 1000, 1),
-    ],
-)
-def test_bytes_on_the_busiest_link_and_steps_by_hand(asked, link_bytes, steps):
-    moved = asked()
-    assert moved.link_bytes == pytest.approx(link_bytes)
-    assert sum(phase.steps for phase in moved.phases) == steps
-    assert moved.latency == pytest.approx(steps * moved.axes[0].protocols[0].step)
-    assert moved.seconds == moved.latency + moved.transfer
 
 
 @pytest.mark.parametrize(("chip", "shape"), [("v5p", "8x8x8"), ("v5e", "16x16"), ("h100", 8)])
@@ -235,16 +160,6 @@ def test_the_busiest_link_of_an_all_to_all_by_every_pair(kind, devices):
     assert moved.link_bytes == pytest.approx(max(links.values()))
 
 
-def test_groups_of_every_fourth_device_share_links_with_three_others():
-    [ring] = net.topology("v6e", "16x16")["x"]
-    every_fourth = ring.outer(4)
-    assert (every_fourth.stride, every_fourth.outer(2).stride, ring.outer(8).stride) == (4, 8, 2)
-    # a ring of 4 sends 3/8 of the array over a link each way: four such rings, four links a step
-    moved = net.all_gather(8000, every_fourth)
-    assert (moved.link_bytes, moved.phases[0].steps) == (4 * 3000, 2 * 4)
-    assert net.permute(1000, every_fourth).link_bytes == 4000
-
-
 @pytest.mark.parametrize(
     ("asked", "own"),
     [
@@ -259,28 +174,6 @@ def test_what_a_device_adds_and_copies_itself_takes_its_memory_s_time(asked, own
     links = Protocol(math.inf, own_rate=1.0)  # a byte a second, and no time on the links
     one = replace(axis("h100", 8, "nvlink")[0], protocols=(links,))
     assert asked(one).seconds == own
-
-
-def test_two_networks_work_at_the_same_time_and_wait_one_after_the_other():
-    gpus = net.topology("h100", 32)
-    gathered = net.all_gather(32e9, gpus["nvlink", "nic"])
-    inside, outside = gathered.phases
-    assert (inside.network, outside.network) == ("nvlink", "nic")
-    assert inside.transfer == pytest.approx(32e9 * 7 / 8 / 450e9)
-    assert outside.transfer == pytest.approx(32e9 / 8 * 3 / 4 / 50e9)
-    assert gathered.transfer == max(inside.transfer, outside.transfer)
-    reached = net.all_gather(32e9, net.topology("h100", 32, ceilings="reached")["nvlink", "nic"])
-    assert reached.latency == sum(phase.latency for phase in reached.phases) > 0
-
-
-def test_two_devices_of_a_chip_share_its_links_and_pass_on_inside():
-    whole = net.all_gather(1e9, net.topology("v7x", "4x4x4")["x", "y", "z"])
-    by_device = net.all_gather(1e9, net.topology("v7x", "4x4x4", cores=True)["x", "y", "z", "core"])
-    assert by_device.devices == 2 * whole.devices
-    assert by_device.transfer == pytest.approx(whole.transfer, rel=0.01)
-    whole_chip = net.all_gather(2e9, net.topology("v7x", "4x4x4")["x"])
-    device = net.all_gather(1e9, net.topology("v7x", "4x4x4", cores=True)["x"])
-    assert whole_chip.transfer == pytest.approx(device.transfer)
 
 
 # --- identities -----------------------------------------------------------------------------------
@@ -411,15 +304,3 @@ def test_gpus_are_spread_evenly_over_hosts():
     twelve = net.topology("h100", 12)
     assert [axis.size for axis in twelve.axes] == [6, 2]
     assert net.topology("gb200", 64).axes[0].size == 64
-
-
-def test_a_gb300_has_a_gb200_s_links():
-    hosts = [net.topology(chip, 4, ceilings="reached").fast for chip in ("gb200", "gb300")]
-    seconds = {net.all_reduce(2**16, host, algorithm="custom").seconds for host in hosts}
-    assert len(seconds) == 1
-    assert max(seconds) < net.all_reduce(2**16, hosts[1]).seconds
-    sent = {
-        net.measured.expert_exchange("dispatch", rh.chip(chip), 32, 64, 7168, 8)
-        for chip in ("gb200", "gb300")
-    }
-    assert len(sent - {None}) == len(sent) == 1
