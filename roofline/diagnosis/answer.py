@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofline.diagnosis.rows import GAP, HOST, KERNEL, LOOP, TRANSFER, WAIT, TimedRow
-from roofline.xla.display import CHANGES, first_change, needed, sentence
+from roofline.xla.display import CHANGES, first_change, needed, no_cause, sentence
 from roofline.xla.minimum import needed_seconds
 from roofline_helpers.common.show import si
 
@@ -121,7 +121,7 @@ def answer(why: Explanation) -> list[str]:
     of = "the expected time" if why.withheld else "the time"
     changed = first_change(why.findings, why.wall, floor, of)
     if why.withheld:
-        none = "No cause of lost time found in the compiled program."
+        none = no_cause(why.findings, " in the compiled program")
         return [*(changed or [none]), times(why), f"{sentence(why.withheld)}"]
     if not why.rows:
         return [times(why), "No kernel of this call is known, so neither is what bounds it."]
@@ -129,7 +129,7 @@ def answer(why: Explanation) -> list[str]:
     if changed:
         said = [*changed, times(why), verdict]
     else:
-        said = ["No cause of lost time found.", verdict, follows, times(why)]
+        said = [no_cause(why.findings), verdict, follows, times(why)]
     if why.hand and why.origin == "measured":
         share = f"{why.hand / why.wall:.0%} of the call"
         said.append(f"Counted by hand, its work needs {si(why.hand, 's')}, {share}.")

@@ -57,9 +57,10 @@ def heading(why: Explanation) -> str:
 
 def headline(why: Explanation) -> str:
     """Return the three times of a call: by the clock with its spread, to expect, and needed."""
-    text = f"{clock(why)}, {compiled(why)}" if why.expected is not None else clock(why)
     least = needed(why.needed, why.chip)
-    return f"{text}, needed {least}" if least else text
+    beside = compiled(why) if why.expected is not None else ""
+    told = clock(why), beside, f"needed {least}" if least else ""
+    return ", ".join(filter(None, told))
 
 
 def clock(why: Explanation) -> str:

@@ -87,16 +87,16 @@ class Changes:
 
     def _headline(self) -> str:
         before, after = self.seconds
-        count = len(self.changes)
-        text = f"{count} change{'s' if count > 1 else ''}" if count else "nothing changed"
-        if before and after is not None and abs(after - before) > NOTICED / 10 * before:
-            text += f": {si(before, 's')} expected became {si(after, 's')}"
-            text += f" ({after / before - 1:+.1%})"
-            least = [si(seconds, "s") for seconds in self.needed if seconds is not None]
-            if len(least) == 2:
-                both = least[0] if least[0] == least[1] else f"{least[0]}, then {least[1]}"
-                text += f"; its result needs {both}"
-        return text + self.launching
+        text = many(len(self.changes), "change") if self.changes else "nothing changed"
+        if not before or after is None or abs(after - before) <= NOTICED / 10 * before:
+            return text + self.launching
+        text += f": {si(before, 's')} expected became {si(after, 's')} ({after / before - 1:+.1%})"
+        text += self.launching
+        least = [si(seconds, "s") for seconds in self.needed if seconds is not None]
+        if len(least) < 2:
+            return text
+        both = least[0] if least[0] == least[1] else f"{least[0]}, then {least[1]}"
+        return f"{text}; its result needs {both}"
 
     def describe(self) -> str:
         """Return all changes as text, one a line."""

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from roofline.terminal import Grid, Heading
+from roofline.xla.expected import expected_of
 from roofline.xla.kernel import CompiledKernel, cycle_seconds_of, line_of, longest_of, seconds_of
 from roofline.xla.minimum import needed_seconds
 from roofline.xla.page import page
@@ -157,6 +158,13 @@ def first_change(
     return [*said, remedy]
 
 
+def no_cause(findings: Sequence[Finding], where: str = "") -> str:
+    """Return what is said of findings of which none is to change first."""
+    if any(map(_is_cause, findings)):
+        return "No cause that was found explains much of the time."
+    return f"No cause of lost time found{where}."
+
+
 def sentence(text: str) -> str:
     """Return words as a sentence; code at their beginning stays as it is."""
     code = any(sign in text.split(" ")[0] for sign in "._(")
@@ -182,7 +190,7 @@ def answer(report: Report) -> list[str]:
     changed = first_change(report.findings or (), known(report.expected), floor, of)
     if changed:
         return [*changed, times]
-    none = [] if report.findings is None else ["No cause of lost time found."]
+    none = [] if report.findings is None else [no_cause(report.findings)]
     # launches that take a small part of the time are no answer either
     waits = "latency" in report.bounds
     waits &= BEYOND * (report.time_with_floor or 0.0) >= known(report.expected)
@@ -356,7 +364,8 @@ def _times(report: Report) -> list[tuple[str, str]]:
     lines = [("needed", why_needed(report.needed, report.chip))]
     others = []
     if report.expected is not None:
-        lines.append(("compiled", f"{report.expected}: {report.expected.why}"))
+        why = f": {report.expected.why}" if report.expected.why else ""
+        lines.append(("compiled", f"{report.expected}{why}"))
         lines.append(("clock", "nothing ran"))
         others = [f"the compiled program's roof {_roof(report)}, by published peaks"]
     if report.cycle_seconds is not None and report.clock is not None:
@@ -398,12 +407,11 @@ def _exchanges(report: Report) -> list[tuple[str, str]]:
 
 def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of the kernels that are listed, without empty columns."""
-    expected = _expected(report)
     rows = []
-    for kernel in _costliest(report):
+    for kernel, likely in _costliest(report):
         cells = _cells(kernel.busiest)
         first = {name: cells.pop(name) for name in ("role", "launches", "limit")}
-        seconds = None if kernel.work.overlaps else _micro(*expected[kernel.name])
+        seconds = None if kernel.work.overlaps else _micro([likely])
         rows.append(first | {"launches": _launches(kernel), "expected µs": seconds} | cells)
     head = []
     for name in rows[0] if rows else ():
@@ -430,11 +438,11 @@ def tables(report: Report) -> list[Table]:
 
 def groups_listed(report: Report, by: str = "scope") -> Table:
     """Return groups as they are listed, those that take longest first."""
-    expected, groups = _expected(report), report.groups(by)
+    groups = report.groups(by)
+    likely = dict(zip(map(id, report.kernels), report.likely, strict=True))
     rows = []
     for name, kernels in list(groups.items())[:PAGE]:
-        times = [expected[kernel] for kernel in dict.fromkeys(k.name for k in kernels)]
-        told = _micro(sum(seconds for seconds, _ in times), any(more for _, more in times))
+        told = _micro([likely[id(kernel)] for kernel in kernels if not kernel.work.overlaps])
         rows.append(_group_cells(name, kernels, told))
     more = len(groups) - PAGE
     below = f"… and {more} groups that take less" if more > 0 else ""
@@ -443,7 +451,7 @@ def groups_listed(report: Report, by: str = "scope") -> Table:
 
 
 def _group_cells(
-    name: str, kernels: Sequence[CompiledKernel], expected: float | str
+    name: str, kernels: Sequence[CompiledKernel], expected: float | str | None
 ) -> dict[str, Any]:
     """Return one row of a table of groups: totals over all launches."""
     return {
@@ -461,35 +469,33 @@ def _group_cells(
     }
 
 
-def _expected(report: Report) -> dict[str, tuple[float, bool]]:
-    """Return the seconds that are expected of kernels, and whether they may be more, by name."""
-    sums: dict[str, tuple[float, bool]] = {}
-    for kernel, likely in zip(report.kernels, report.likely, strict=True):
-        before, more = sums.get(kernel.name, (0.0, False))
-        if not kernel.work.overlaps:
-            before, more = before + likely.known, more or likely.seconds is None
-        sums[kernel.name] = before, more
-    return sums
+def _micro(likely: Sequence[Expected]) -> float | str | None:
+    """Return the µs to expect of kernels together; None where nothing is known of them."""
+    micro = sum(each.known for each in likely) * 1e6
+    if all(each.seconds is not None for each in likely):
+        return micro
+    return f"≥ {_shown(micro)}" if micro else None
 
 
-def _micro(seconds: float, more: bool) -> float | str:
-    """Return seconds as they stand in a table in µs."""
-    return f"≥ {_shown(seconds * 1e6)}" if more else seconds * 1e6
+def _costliest(report: Report) -> list[tuple[CompiledKernel, Expected]]:
+    """Return the kernels that are listed, in the order in which they run, and their time.
 
-
-def _costliest(report: Report) -> list[CompiledKernel]:
-    """Return the kernels that are listed, in the order in which they run."""
-
-    expected = _expected(report)
+    Where data choose branches it is that of the most launches, as all that is listed of them.
+    """
+    listed = []
+    for kernel, least in zip(report.kernels, report.likely, strict=True):
+        chosen = kernel.busiest.launches != kernel.launches
+        listed.append((kernel, expected_of(kernel.busiest) if chosen else least))
 
     def cost(index: int) -> tuple[float, ...]:
-        kernel = report.kernels[index].busiest
+        kernel, likely = listed[index][0].busiest, listed[index][1]
         roof = kernel.roof_seconds or 0.0
-        return max(expected[kernel.name][0], roof), kernel.hbm_bytes, kernel.flops or 0.0
+        known = 0.0 if kernel.work.overlaps else likely.known
+        return max(known, roof), kernel.hbm_bytes, kernel.flops or 0.0
 
-    running = [n for n, kernel in enumerate(report.kernels) if kernel.busiest.launches]
+    running = [n for n, (kernel, _) in enumerate(listed) if kernel.busiest.launches]
     dearest = sorted(running, key=cost, reverse=True)[:SHOWN]
-    return [report.kernels[index] for index in sorted(dearest)]
+    return [listed[index] for index in sorted(dearest)]
 
 
 def _launches(kernel: CompiledKernel) -> int | str:

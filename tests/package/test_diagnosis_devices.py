@@ -208,24 +208,6 @@ def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text, named)
 # --- what four H200s recorded, see data/traces/README.md ------------------------------------------
 
 
-def test_a_recorded_straggler_is_named_with_its_reason(recorded):
-    why = recorded("h200x4-straggler", 4)
-    first = why.findings[0]
-    assert first.cause == "skew"
-    assert first.seconds > 0.55 * why.wall
-    assert "device 2 arrives last by 1.7 ms" in first.evidence
-    assert "its kernels take 1.7" in first.evidence
-    assert "matmul with w runs 8 times there, 1 here" in first.evidence
-    assert first.source.endswith("record_traces.py:122")
-    waits = why.table(by="device")["waiting ms"]
-    assert f"rows are those of {waits.idxmax()}, which waits longest for others" in why.notes
-    table = why.table(by="device")
-    assert list(table["is last at"].round()) == [0, 0, 1, 0]
-    assert list(table["kernels ms"] > 1) == [False, False, True, False]
-    assert table["exchanges ms"].between(0.15, 0.18).all()  # as fast as NCCL's measured 172 µs
-    assert "33.6 MB over 4 GPUs take 172 µs by NCCL" in why.describe()
-
-
 def test_a_recorded_sum_that_is_sliced_is_a_missing_reduce_scatter(recorded):
     why = recorded("h200x4-sliced", 4)
     found = {finding.cause: finding for finding in why.findings}

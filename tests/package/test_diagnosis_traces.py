@@ -61,8 +61,8 @@ def test_only_programs_that_ran_say_which_peaks_count(traces):
     assert dtypes({**ran, "jit_stacked": Program(text, "gpu")}, trace) == ["bf16", "fp32"]
 
 
-def test_a_loop_of_calls_shows_transfers_and_the_host(traces):
-    why = roofline.explain(traces / "h200-loop.xplane.pb")
+def test_a_loop_of_calls_shows_transfers_and_the_host(recorded):
+    why = recorded("h200-loop")
     transfers = {row.name: row.launches for row in why.rows if row.kind == "transfer"}
     assert transfers == {"MemcpyH2D": 1, "MemcpyD2H": pytest.approx(1)}
     assert why.findings[0].cause == "host"

@@ -138,20 +138,6 @@ def test_a_clock_is_another_one_where_four_in_five_kernels_say_so(
     assert slower == (0 if common > 1 else longer)
 
 
-def test_the_largest_changes_come_first_and_the_others_as_their_sum() -> None:
-    """Thirteen kernels: gains of 10, 20 … 120 ms, and one of 65 ms lost."""
-    before = [0.2] * 12 + [0.1]
-    after = [0.2 - 0.01 * (n + 1) for n in range(12)] + [0.165]
-    sides = [
-        [TimedRow(name, "kernel", *[s] * 4) for name, s in zip("abcdefghijklm", each, strict=True)]
-        for each in (before, after)
-    ]
-    upgrade = compare(*map(call_of, sides))
-    changes = [round(1e3 * pair.change) for pair in upgrade.pairs]
-    assert changes == [-120, -110, -100, -90, -80, -70, 65, -60, -50, -40, -30, -20, -10]
-    assert "… and 1 more, -10 ms together" in upgrade.parts()
-
-
 def test_the_command_compares_what_ran(
     traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

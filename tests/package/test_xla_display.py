@@ -76,9 +76,3 @@ def test_the_kernel_to_look_at_first_is_furthest_above_its_roof() -> None:
     report = replace(report, rows=(second, replace(second, name="short", cycles=None)))
     assert "latency" in report.bounds
     assert answer(report)[1].startswith("Look first at gather: ")
-
-
-def test_bytes_go_to_the_host_and_come_from_it() -> None:
-    row = Row("call", "custom-call", read={"host": 50_000}, written={"host": 100_000, "hbm": 8})
-    report = replace(kept_report("ledger-matmul", "v6e"), rows=(row,))
-    assert "100 kB to it, 50 kB from it" in report.describe()
