@@ -526,3 +526,90 @@ def test_products_take_what_their_laws_say():
     assert step.compute == approx(3 * forward + 3.5 * attention, rel=1e-3)
     recomputed = on_gpus({"fsdp": 8}, law=True, recompute="attention")
     assert recomputed.compute - step.compute == approx(attention, rel=1e-6)
+
+
+# --- limits, from both sides ----------------------------------------------------------------------
+
+SMALL = models.Decoder("small", 6, 384, 12, 4, 64, 1000, 5003)
+EXPERTS = models.layers.Experts(count=10, active=4, d_ff=640)
+ROUTED = replace(SMALL, name="routed", experts=EXPERTS)
+
+
+@pytest.mark.parametrize(
+    ("model", "role", "largest", "parts"),
+    [
+        (SMALL, "pipeline", 6, "6 layers"),
+        (SMALL, "tensor", 12, "12 heads"),
+        (SMALL, "context", 9, "9 positions"),
+        (SMALL, "expert", 1, "1 experts"),
+        (ROUTED, "expert", 10, "10 experts"),
+    ],
+)
+def test_a_role_has_as_many_devices_as_there_are_parts(model, role, largest, parts):
+    for devices in (largest, largest + 1):
+        place, most = net.topology("gb200", devices), devices <= largest
+        setting = {"batch": 2 * devices, "seq": 9}
+        if most:
+            training.step(model, place, {role: devices}, **setting)
+        else:
+            with pytest.raises(rh.BadValue, match=f"over {devices} devices: .* has {parts}"):
+                training.step(model, place, {role: devices}, **setting)
+
+
+@pytest.mark.parametrize(
+    ("chip", "options", "hidden"),
+    [
+        ("h100", {"microbatches": 2}, True),  # over two hosts
+        ("h100", {"microbatches": 1}, False),
+        ("h100", {"microbatches": 2, "overlap": False}, False),
+        ("gb200", {"microbatches": 2}, False),  # one domain
+        ("gb200", {"microbatches": 2, "overlap": True}, True),
+    ],
+)
+def test_when_another_microbatch_hides_what_experts_exchange(chip, options, hidden):
+    place, mesh = net.topology(chip, 10), {"expert": 10}
+    for load, fits in ((0.99, False), (1, True), (2.5, True), (2.51, False)):
+        asked = {"batch": 20, "seq": 9, "imbalance": load, **options}
+        if fits:
+            setting = training.step(ROUTED, place, mesh, **asked).setting
+            assert setting.overlaps == hidden
+            assert setting.rows_of_an_expert == 18 / options["microbatches"] * 10 * 4 / 10
+        else:
+            with pytest.raises(rh.BadValue, match=r"from 1 to 2\.5"):
+                training.step(ROUTED, place, mesh, **asked)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "said"),
+    [
+        (20, ""),
+        (19, "gradients and moments are split over the replicas too"),
+        (11, "gradients and moments are split over the replicas too"),  # 3/4 of 12 are less
+        (10.9, "both are moved"),
+        (6, "both are moved"),
+        (5.9, ""),  # nothing helps
+    ],
+)
+def test_what_would_make_a_step_fit(capacity, said):
+    memory = training.memory.TrainingMemory(3, 4, 8, 5, capacity, replicas=4)
+    assert (memory.total, memory.fits) == (20, capacity >= 20)
+    assert memory.unless.startswith(said)
+    assert bool(memory.unless) == bool(said)
+    alone = replace(memory, replicas=1, capacity=15)
+    assert alone.unless.startswith("activations wait")
+
+
+@pytest.mark.parametrize(
+    ("parts", "bound", "seconds"),
+    [
+        ((5, 4, 3, False), "compute", 5),
+        ((4, 4, 3, False), "compute", 4),
+        ((3, 4, 4, False), "weights", 4),
+        ((3, 4, 6, False), "sums", 6),
+        ((5, 4, 3, True), "weights", 7),  # in turn
+        ((7, 4, 3, True), "compute", 7),
+    ],
+)
+def test_what_bounds_a_layer(parts, bound, seconds):
+    layer = training.Layer(42, *parts)
+    assert (layer.bound, layer.seconds, layer.attainable) == (bound, seconds, 42 / seconds)
