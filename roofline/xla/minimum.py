@@ -23,7 +23,7 @@ from roofline.xla.hlo import FREE_CALLS, Module, parse
 from roofline.xla.lower import Lowered
 from roofline.xla.needs import Needs, needs_of
 from roofline.xla.pallas import PallasKernel
-from roofline.xla.parts import Part
+from roofline.xla.parts import Part, whole
 from roofline.xla.roofs import chip_roofline
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.show import Fields
@@ -189,17 +189,17 @@ class _Change:
     """How a value differs from an argument, or from a slice of one.
 
     `source` is the argument and the indices of the slice, None of a value that is all new;
-    `elements` are those that differ, and `roots` the values that they come from.
+    `elements` are those that differ, and `roots` the values that they come from, as far as they do.
     """
 
     source: tuple[object, ...] | None
     elements: float
-    roots: tuple[Node, ...]
+    roots: tuple[tuple[Node, Part], ...]
 
 
 def _changed(known: Known, node: Node, depth: int = 32) -> _Change:
     """Return how a value differs from an argument in its place."""
-    new = _Change(None, float(node.size), (node,))
+    new = _Change(None, float(node.size), _wholly(node))
     if not depth:
         return new
     if node.op == "parameter":
@@ -208,13 +208,16 @@ def _changed(known: Known, node: Node, depth: int = 32) -> _Change:
         return _carried(known, node, depth) or new
     if node.op == BRANCH:
         every = [_changed(known, operand, depth - 1) for operand in node.ops]
-        return min(every, key=lambda change: change.elements)
+        least = min(every, key=lambda change: change.elements)
+        return new if least.source is None else least
     if node.op == "select":
         old, mask = [_changed(known, side, depth - 1) for side in node.ops[1:]], known[node.ops[0]]
         for side, part in ((1, mask.nonzero), (0, mask.false)):
             if old[side].source is not None:
                 chosen = part.share * node.size + old[side].elements
-                return _or_new(new, old[side], chosen, (node.ops[2 - side], node.ops[0]))
+                mine = node.ops[2 - side]
+                at = part if part.dims == mine.dims else whole(mine.dims)
+                return _or_new(new, old[side], chosen, ((mine, at), *_wholly(node.ops[0])))
         return new
     if not node.ops or node.ops[0].dtype != node.dtype:
         return new
@@ -226,10 +229,14 @@ def _changed(known: Known, node: Node, depth: int = 32) -> _Change:
     if node.op == "dynamic-slice":
         return _Change((*before.source, *_indices(known, node.ops[1:])), 0.0, ())
     if node.op == "dynamic-update-slice":
-        return _or_new(new, before, before.elements + node.ops[1].size, tuple(node.ops[1:]))
+        return _or_new(new, before, before.elements + node.ops[1].size, _wholly(*node.ops[1:]))
     if node.op == "scatter" and len(node.ops) == 3:
-        return _or_new(new, before, before.elements + node.ops[2].size, tuple(node.ops[1:]))
+        return _or_new(new, before, before.elements + node.ops[2].size, _wholly(*node.ops[1:]))
     return new
+
+
+def _wholly(*nodes: Node) -> tuple[tuple[Node, Part], ...]:
+    return tuple((node, whole(node.dims)) for node in nodes)
 
 
 def _indices(known: Known, nodes: Sequence[Node]) -> tuple[object, ...]:
@@ -241,7 +248,9 @@ def _indices(known: Known, nodes: Sequence[Node]) -> tuple[object, ...]:
     )
 
 
-def _or_new(new: _Change, old: _Change, elements: float, roots: tuple[Node, ...]) -> _Change:
+def _or_new(
+    new: _Change, old: _Change, elements: float, roots: tuple[tuple[Node, Part], ...]
+) -> _Change:
     """Return a change in part; all of it is new if that is less."""
     if elements >= new.elements:
         return new
@@ -266,7 +275,8 @@ def _carried(known: Known, node: Node, depth: int) -> _Change | None:
         return _Change(inner.source[:1], inner.elements * loop.turns, inner.roots)
     if before.source is not None:
         elements = before.elements + loop.turns * pieces.size
-        return _Change(before.source, min(elements, node.size), (*before.roots, *update.ops[1:]))
+        roots = (*before.roots, *_wholly(*update.ops[1:]))
+        return _Change(before.source, min(elements, node.size), roots)
     return None
 
 
@@ -305,10 +315,10 @@ class _Count:
             useful = self.needs.useful(node)
             if node.number not in dropped:
                 needed[first] = needed[first] | useful if first in needed else useful
-        cheapest = self._cheapest(needed, runs)
+        dearer = self._dearer(values, needed, runs)
         for number, part in needed.items():
             node = graph.nodes[number]
-            if node.instruction is None or not part.share or node.number in cheapest:
+            if node.instruction is None or not part.share or node.number in dearer:
                 continue
             flops, reason = self._flops(node)
             if reason:
@@ -389,17 +399,23 @@ class _Count:
 
     # -- branches, and choices between values that were both computed ------------------------------
 
-    def _cheapest(self, needed: Mapping[int, Part], runs: Mapping[int, float]) -> set[int]:
-        """Return the nodes in all branches but the cheapest of each conditional."""
+    def _dearer(
+        self, values: list[int], needed: Mapping[int, Part], runs: Mapping[int, float]
+    ) -> set[int]:
+        """Return the values that only branches compute which aren't the cheapest of their choice.
+
+        Two branches may compute the same value: it is part of the cost of both.
+        """
         graph = self.needs.known.graph
-        costs: dict[str, float] = {}
-        for number in needed:
-            node = graph.nodes[number]
-            if node.branches and node.instruction is not None:
-                flops, _ = self._flops(node)
-                amount = flops.matrix + flops.vector + flops.declared
+        within: dict[str, set[int]] = {}
+        for node in graph.nodes:
+            if values[node.number] in needed and node.instruction is not None:
                 for name in node.branches:
-                    costs[name] = costs.get(name, 0.0) + amount * runs[number]
+                    within.setdefault(name, set()).add(values[node.number])
+        costs: dict[str, float] = {}
+        for name, inside in within.items():
+            each = ((self._flops(graph.nodes[number])[0], runs[number]) for number in inside)
+            costs[name] = sum((f.matrix + f.vector + f.declared) * often for f, often in each)
         least: dict[str, str] = {}
         for name in graph.branches:
             choice = name.rpartition("/")[0]
@@ -407,11 +423,7 @@ class _Count:
             if costs.get(name, 0.0) < costs.get(best, 0.0):
                 least[choice] = name
         kept = set(least.values())
-        return {
-            number
-            for number in needed
-            if any(name not in kept for name in graph.nodes[number].branches)
-        }
+        return set(needed) - {values[n.number] for n in graph.nodes if kept.issuperset(n.branches)}
 
     def _choices(self) -> set[int]:
         """Return the nodes that only serve the dearer side of a choice that `vmap` made."""
@@ -437,7 +449,7 @@ class _Count:
             if chooses(self.needs.known, node) and self.needs[node].share
         ]
         return [
-            f"data choose between two values ({line}): the cheaper one counts"
+            f"data choose between two values{f' ({line})' if line else ''}: the cheaper one counts"
             for line in dict.fromkeys(lines)
         ] + [
             f"conditional {name}: its cheapest branch counts"

@@ -8,7 +8,7 @@ places. What a loop carries is needed as all its turns together need it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from roofline.xla import hlo
@@ -75,11 +75,12 @@ class Needs:
         return max(need.share for operand, need in asked(self, user) if operand is node)
 
 
-def needs_of(known: Known, roots: Iterable[Node] | None = None) -> Needs:
+def needs_of(known: Known, roots: Iterable[tuple[Node, Part]] | None = None) -> Needs:
     """Return which part of each value of a graph is needed, by its results or by other `roots`."""
     graph, needs = known.graph, Needs(known)
-    always = {n.number for n in (*(graph.results if roots is None else roots), *graph.conditions)}
-    always |= {node.number for node in graph.nodes if _has_effect(node)}
+    wholly = [*([] if roots is not None else graph.results), *graph.conditions]
+    wholly += [node for node in graph.nodes if _has_effect(node)]
+    always = [*(roots or ()), *((node, whole(node.dims)) for node in wholly)]
     carried: dict[int, Part] = {n.number: nothing(n.dims) for n in graph.nodes if n.op == CARRY}
     for walk in range(2 * PASSES + len(graph.loops)):
         _walk(needs, always, carried)
@@ -104,12 +105,12 @@ def _has_effect(node: Node) -> bool:
     return "callback" in target or (stated and not marker)
 
 
-def _walk(needs: Needs, always: set[int], carried: dict[int, Part]) -> None:
+def _walk(needs: Needs, always: Iterable[tuple[Node, Part]], carried: Mapping[int, Part]) -> None:
     """Go once from results to arguments; `carried` is what the walk before found of loops."""
     graph = needs.known.graph
     needs.parts = {n.number: nothing(n.dims) for n in graph.nodes}
-    for number in always:
-        needs.parts[number] = whole(graph.nodes[number].dims)
+    for node, need in always:
+        needs.parts[node.number] = needs[node] | need
     for loop in graph.loops.values():
         for node, back in zip(loop.carry, loop.back, strict=True):
             for each in (node, back):
@@ -234,7 +235,7 @@ def _others(needs: Needs, user: Node, position: int, operand: Node, name: int) -
     if op == "concatenate":
         return need.taken(dims, offsets(user)[position], name)
     if op == "dynamic-update-slice" and position == 0:
-        return need
+        return nothing(dims) if user.ops[1].dims == dims else need
     if op == "dynamic-update-slice" and position == 1:
         return _updates(needs, user, operand, name)
     if op == "scatter" and position == 0 and dims == user.dims:
