@@ -285,5 +285,7 @@ def turns(first: int, step: int, direction: str) -> int | None:
     """Return how often first, first + step, … passes the test against 0."""
     end = {"LT": 0, "LE": 1, "GT": 0, "GE": -1, "NE": 0}.get(direction)
     rises = direction in ("LT", "LE") or (direction == "NE" and step > 0)
-    endless = step == 0 or rises != (step > 0) or (direction == "NE" and first % step)
+    endless = step == 0 or rises != (step > 0)
+    if direction == "NE" and not endless:  # it passes 0 by, or goes away from it
+        endless = bool(first % step) or first * step > 0
     return None if end is None or endless else len(range(first, end, step))

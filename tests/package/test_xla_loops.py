@@ -1,8 +1,14 @@
 """Loops: how often what they hold counts."""
 
+from itertools import product, takewhile
+from operator import eq, ge, gt, le, lt, ne
+
+import pytest
 from hlo_texts import program
 
 from roofline import xla
+from roofline.xla.hlo import parse
+from roofline.xla.loops import number_of, turns, values_of
 
 
 def loop(
@@ -80,3 +86,69 @@ def test_a_trip_count_that_is_unknown_is_said_to_be() -> None:
     hint = "State it with turns={'w': n}"
     counted_once = ([1], (f"loop w: its trip count is unknown; counted once. {hint}",))
     assert found == dict.fromkeys(UNKNOWN, counted_once)
+
+
+# --- known values ---------------------------------------------------------------------------------
+
+GIVEN = """  %i = s32[] constant(7)
+  %j = s32[] constant(-3)
+  %k = s32[] constant(2)
+  %o = s32[] constant(0)
+  %h = u8[] constant(200)
+  %t = s32[4]{0} constant({11, 13, 17, 19})
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("s32[] add(%i, %j)", 4),
+        ("s32[] subtract(%j, %i)", -10),
+        ("s32[] multiply(%i, %j)", -21),
+        ("s32[] divide(%i, %j)", -2),  # towards zero
+        ("s32[] divide(%i, %o)", None),
+        ("s32[] remainder(%j, %k)", -1),  # with the sign of the first
+        ("s32[] remainder(%j, %o)", None),
+        ("s32[] negate(%i)", -7),
+        ("s32[] abs(%j)", 3),
+        ("s32[] sign(%j)", -1),
+        ("s32[] maximum(%i, %j)", 7),
+        ("s32[] minimum(%i, %j)", -3),
+        ("s32[] and(%i, %j)", 5),
+        ("s32[] or(%k, %j)", -1),
+        ("s32[] xor(%i, %j)", -6),
+        ("s32[] not(%i)", -8),
+        ("s32[] shift-left(%i, %k)", 28),
+        ("s32[] shift-left(%i, %i)", 896),
+        ("s32[] shift-left(%i, %j)", None),
+        ("s32[] shift-right-arithmetic(%j, %k)", -1),
+        ("s32[] shift-right-logical(%j, %k)", (2**32 - 3) // 4),
+        ("s32[] clamp(%k, %j, %i)", 2),
+        ("s32[] select(%p, %i, %j)", -3),
+        ("u8[] add(%h, %h)", 144),
+        ("s8[] convert(%h)", -56),
+        ("pred[] convert(%h)", 1),
+        ("pred[] not(%p)", 1),
+        ("f32[] convert(%i)", 7),
+        ("f32[] tanh(%i)", None),
+        ("s32[] dynamic-slice(%t, %k), dynamic_slice_sizes={1}", 17),
+        ("s32[] dynamic-slice(%t, %i), dynamic_slice_sizes={1}", 19),  # at most the last
+        ("s32[] dynamic-slice(%t, %j), dynamic_slice_sizes={1}", 11),
+    ],
+)
+def test_numbers_that_are_known(line, value) -> None:
+    p = "  %p = pred[] compare(%i, %k), direction=LT\n"
+    module = parse(program(f"{GIVEN}{p}  ROOT %y = {line}"))
+    assert number_of(values_of(module, module.entry, ())["y"]) == value
+
+
+@pytest.mark.parametrize("direction", ["LT", "LE", "GT", "GE", "NE", "EQ"])
+def test_turns_are_those_that_pass(direction) -> None:
+    passes = {"LT": lt, "LE": le, "GT": gt, "GE": ge, "NE": ne, "EQ": eq}[direction]
+    for first, step in product((-7, -6, -1, 0, 1, 6, 9), (-3, -1, 0, 1, 2, 3)):
+        numbers = (first + step * turn for turn in range(100))
+        passed = len(list(takewhile(lambda n: passes(n, 0), numbers)))
+        assert turns(first, step, direction) in ((None,) if passed == 100 else (passed, None))
+    ends = {"LT": (-7, 2), "LE": (-6, 2), "GT": (7, -2), "GE": (6, -2), "NE": (-8, 2)}
+    assert [turns(*ends[each], each) for each in ends] == [4] * 5
+    assert turns(12, -3, "NE") == 4
