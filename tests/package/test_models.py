@@ -172,7 +172,7 @@ def test_a_published_name_has_the_parameters_that_its_authors_print(name):
 
 
 def test_each_model_has_the_accepted_numbers(tmp_path):
-    """All that its layers are counted by, so that no width, kind of layer or type changes unseen."""
+    """What its layers sum up to, so that no width, kind of layer or type changes unseen."""
     path = Path(__file__).parents[1] / "data" / "models.csv"
     accepted = {row[0]: row for row in csv.reader(path.read_text("utf-8").splitlines())}
     decoders = {name: model(name) for name in DATA}
