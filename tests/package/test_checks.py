@@ -5,6 +5,7 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import BadType, BadValue, Roofline, UnknownName, Work, work
+from roofline_helpers.common import checks
 from roofline_helpers.common.checks import size
 from roofline_helpers.common.dtypes import nbytes
 
@@ -127,3 +128,47 @@ def test_sizes_stay_exact():
         BadValue, match=r"n must be a whole number from 1 to 1e\+18, got 1000000000"
     ):
         size("n", 10**18 + 1)
+
+
+def test_quantities_are_from_1e_60_to_1e60():
+    assert [checks.quantity("q", x) for x in (1e60, 1.1e-60)] == [1e60, 1.1e-60]
+    assert checks.quantity("q", [0, 2], zero=True).tolist() == [0, 2]
+    for value in (1.1e60, 0.9e-60, 10**60 + 10**45, 0):
+        with pytest.raises(BadValue, match=r"q must be a positive finite number \(1e-60 to 1e60\)"):
+            checks.quantity("q", value)
+    with pytest.raises(BadValue, match="q must be zero or a positive"):
+        checks.quantity("q", -1, zero=True)
+    with pytest.raises(BadValue, match="levels must name each once"):
+        Roofline(1, {"L2": 1, "l-2": 2})
+    with pytest.raises(BadType, match="bandwidth of hbm must be one number, got an array of 2"):
+        Roofline(1, {"hbm": [1, 2]})
+
+
+def test_real_numbers_may_be_any_and_finite_ones_no_more():
+    assert [checks.real("x", x) for x in (-2, np.float32(0.5), -np.inf)] == [-2, 0.5, -np.inf]
+    assert checks.finite("x", -2) == -2
+    for value, error in ((True, BadType), ([1.0], BadType), ("1", BadType), (np.nan, BadValue)):
+        with pytest.raises(error, match="x must be a"):
+            checks.finite("x", value)
+    assert [checks.ceil_div(*pair) for pair in ((6, 3), (7, 3), (10**20 + 1, 10**20))] == [2, 3, 2]
+
+
+def test_a_name_is_found_in_any_spelling_and_the_nearest_is_told():
+    aliases = {"float 8": "fp8", "FP4": "nvfp4"}
+    names = {"B-F16": "bf16", "bf_16": "bf_16", "Float-8": "fp8", "fp4": "fp4"}
+    allowed = ["bf_16", "bf16", "fp8", "fp4", "nvfp4"]
+    assert {said: checks.name_of("type", said, allowed, aliases) for said in names} == names
+    for cut_off in ("fp8-", "_fp8"):
+        with pytest.raises(UnknownName, match=f"unknown type '{cut_off}'. Nearest: 'fp8'"):
+            checks.name_of("type", cut_off, allowed)
+    sizes = ["Llama 70 big", "Llama 8B"]
+    with pytest.raises(UnknownName, match="Nearest: 'Llama 8B'"):  # one word says more
+        checks.name_of("model", "llama 70B 8B", sizes)
+    many = [f"name{n:03}" for n in range(100)]
+    with pytest.raises(UnknownName, match=r"name043 and 56 more$"):
+        checks.name_of("name", "x", many)
+    assert [len(checks.shown("x" * n)) for n in (78, 79)] == [80, 80]
+    assert checks.shown("x" * 78)[-2:] == "x'"
+    assert checks.shown("x" * 79)[-4:] == "x..."
+    with pytest.raises(checks.NotInstalled, match=r"^it needs no_such: pip install no_such$"):
+        checks.needed("it", "json", "no_such")

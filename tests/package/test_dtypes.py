@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers.common.dtypes import BITS, COMPUTED, computed_as, dtype, nbytes
+from roofline_helpers.common.dtypes import BITS, COMPUTED, computed_as, dtype, nbytes, width
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ from roofline_helpers.common.dtypes import BITS, COMPUTED, computed_as, dtype, n
         (np.float32, "fp32"),
         (np.dtype("int8"), "int8"),
         (float, "fp64"),
+        (np.zeros(2, "float16"), "fp16"),
     ],
 )
 def test_one_name_for_every_spelling(given, name):
@@ -37,7 +38,8 @@ def test_a_type_has_the_bits_of_its_name():
 def test_scales_take_bytes_and_no_peak_of_their_own():
     """MX: 32 elements and an 8-bit scale; NVFP4: 16 and a scale of fp8."""
     assert [nbytes(32, name) for name in ("mxfp8", "mxfp4")] == [32 + 1, 16 + 1]
-    assert nbytes(16, "nvfp4") == 8 + 1
+    assert [nbytes(n, "nvfp4") for n in (16, 17)] == [8 + 1, 10]  # whole bytes
+    assert [width(name) for name in ("mxfp4", "tf32", "int64")] == [17 / 32, 4, 8]
     assert nbytes(2**60, "mxfp4") == 17 * 2**55  # exact
     assert {computed_as(name) for name in COMPUTED} == {"fp8", "fp4"}
     b200 = rh.chip("b200")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -281,6 +282,19 @@ def test_a_kernel_says_by_how_much_it_takes_too_much_memory() -> None:
         assert said == f"refused: a kernel takes {has} of VMEM, {more} more than allowed"
 
 
+def test_scalars_have_a_memory_of_their_own() -> None:
+    def fn(x: Any, words: int) -> Any:
+        def body(x_ref: Any, y_ref: Any, _: Any) -> None:
+            double(x_ref, y_ref)
+
+        return on_blocks(body, x, scratch_shapes=[pltpu.SMEM((words,), jnp.int32)])
+
+    task = judging._traced(lambda x: fn(x, 2**18), (X,), copy, [X], "v5e")
+    assert judging._beyond(task, SIZE, SIZE, judging.VMEM) is None
+    said = doubled(lambda x: fn(x, 2**18 + 250))
+    assert said == "refused: a kernel takes 1.05 MB of SMEM, 1 kB more than allowed"
+
+
 def test_of_two_kernels_the_larger_one_counts() -> None:
     whole = pl.BlockSpec((512, 256), lambda i: (i, 0))
 
@@ -482,6 +496,43 @@ def test_each_element_is_judged_by_its_own_scale(added: Any, passes: bool) -> No
 
     said = judge(fn, shape, shape, expected=jnp.add, hbm_bytes=SIZE)
     assert said.startswith("passes" if passes else "refused: the result at"), said
+
+
+def test_a_float_may_be_off_by_two_roundings_and_six_times_what_it_moves() -> None:
+    types = (BF16, F32, jnp.float16, jnp.float8_e4m3fn)
+    assert [judging._rounding(t) for t in types] == [2**-8, 2**-16, 2**-11, 2**-4]
+    task = SimpleNamespace(expected=lambda x: [x], results=[like((4,), BF16)])
+    right = np.array([4.0, 4.0, -8.0, 0.0])
+    answers = judging._Answers(task, [right])  # type: ignore
+    # two arguments, over three rounds: root mean squares of 0.5 and 0.25, and of none
+    answers.rounds = 3
+    answers.squares = {at: [np.array([3 * r * r, 0, 0, 0])] for at, r in enumerate((0.5, 0.25))}
+    assert answers.right[0].dtype == np.float64
+    most = np.array([4 + 6 * 0.75 + 8 / 256, 4 + 8 / 256, -8 - 16 / 256, 2.0**-100])
+    assert answers.wrong([right + 0.999 * (most - right)]) == (None, 0.0)
+    for at in range(4):
+        off = np.where(np.arange(4) == at, right + 1.001 * (most - right), right)
+        said, share = answers.wrong([off])
+        assert said is not None
+        assert said.startswith(f"the result at ({at}) is {off[at]:.4g}, and should be")
+        assert share == 0.25
+
+
+def test_numbers_are_drawn_of_every_size_that_their_type_has() -> None:
+    random = np.random.default_rng(0)
+    drawn = [judging._drawn(like((9000,), dtype), random, False) for dtype in (jnp.int8, bool)]
+    assert [(x.min(), x.max()) for x in drawn] == [(-128, 127), (False, True)]
+    assert [x.dtype for x in drawn] == [np.int8, bool]
+    positive = judging._drawn(like((4000, 5), F32), random, False)
+    assert positive.min() > 0
+    assert positive.std() == pytest.approx(np.sqrt(1 - 2 / np.pi), rel=0.03)
+    mixed = judging._drawn(like((4000, 400), F32), random, True)
+    sizes = np.round(np.log2(mixed.std(1)[mixed.std(1) > 0])).astype(int)
+    assert [*np.unique(sizes)] == [-10, 0, 5]
+    assert (mixed.std(1) == 0).mean() == pytest.approx(0.25, abs=0.03)
+    assert abs(mixed.mean()) < 0.1
+    indices = np.array([3, 5])
+    assert judging._drawn(indices, random, True) is indices  # wider whole numbers as they are
 
 
 def running_sum(precision: str | None) -> Any:

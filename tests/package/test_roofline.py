@@ -1,9 +1,12 @@
 """The model: ceilings, ridge, bound, times."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from roofline_helpers import BadValue, Roofline, UnknownName, Work
+from roofline_helpers import BadType, BadValue, Roofline, UnknownName, Work
+from roofline_helpers.roofline import Kernel
 
 PLAIN = Roofline(peak=100.0, levels=10.0)
 FULL = Roofline(
@@ -42,6 +45,7 @@ def test_times_of_every_ceiling():
     assert FULL.limit(kernel) == "vmem"
     assert FULL.bound(kernel) == "memory"
     assert FULL.attainable(kernel) == 2200 / 9
+    assert FULL.attainable(job(matrix=900, vector=45, hbm=1)) == 1000  # not the 1050 of both units
     # without a vector unit's ceiling, its FLOPs may run at the matrix unit's: 200 at 100 a second
     assert PLAIN.times(job(vector=200, hbm=5)) == {"vector": 2, "hbm": 0.5}
 
@@ -74,10 +78,49 @@ def test_two_kinds_of_efficiency():
 
 
 def test_measured_ceilings_replace_only_what_is_given():
-    measured = FULL.measured(peak=800, levels={"hbm": 8})
-    assert (measured.peak, dict(measured.levels)) == (800, {"hbm": 8, "vmem": 100})
-    assert (measured.vector, measured.network) == (50, 2)
-    assert measured.name == "toy, measured"
+    levels = {"hbm": 10, "vmem": 100}
+    for given, peak, by_level, vector in (
+        ({"peak": 800}, 800, levels, 50),
+        ({"levels": {"VMEM": 70}}, 1000, {"hbm": 10, "vmem": 70}, 50),
+        ({"levels": 7}, 1000, {"hbm": 7, "vmem": 100}, 50),  # of the outermost
+        ({"vector": 40}, 1000, levels, 40),
+    ):
+        wanted = Roofline(peak, by_level, vector, network=2, name="toy, measured")
+        assert FULL.measured(**given) == wanted
+    with pytest.raises(BadType, match="at least one of peak, levels, vector"):
+        FULL.measured()
+
+
+def test_a_roofline_shows_its_ceilings_and_ridges():
+    roof = Roofline(2e12, {"hbm": 5e9, "L2": 40e9}, 3e11, 6e9, 2e-6, "toy")
+    assert repr(roof) == (
+        "<toy: peak 2 TFLOP/s, vector 0.3 TFLOP/s, hbm 5 GB/s, l2 40 GB/s, network 6 GB/s, "
+        "floor 2 µs, ridge 400 FLOP/byte, vector ridge 60 FLOP/byte>"
+    )
+    assert repr(Roofline(2e12, 5e9)) == (
+        "<roofline: peak 2 TFLOP/s, memory 5 GB/s, ridge 400 FLOP/byte>"
+    )
+    assert roof.slopes == {"hbm": 5e9, "l2": 40e9, "network": 6e9}
+
+
+@pytest.mark.parametrize("level", ["Matrix", "vector", "net-work", "floor"])
+def test_what_has_an_argument_is_no_level(level):
+    with pytest.raises(BadValue, match="an argument of its own"):
+        Roofline(1, {"hbm": 1, level: 2})
+
+
+def test_what_costs_nothing_has_no_bound_and_what_is_no_count_no_time():
+    free = SimpleNamespace(matrix_flops=0, vector_flops=0, traffic={"hbm": 0})
+    assert (PLAIN.times(free), PLAIN.limit(free), PLAIN.bound(free)) == ({}, None, None)
+    assert (Kernel(free, PLAIN).limit, Kernel(free, PLAIN).roof_seconds) == (None, 0.0)
+    assert FLOORED.bound(free) == "latency"
+    some = job(matrix=np.array([0, 200]), hbm=10)  # of several only some do nothing
+    assert PLAIN.times(some)["matrix"].tolist() == [0, 2]
+    for half in ("matrix_flops", "vector_flops"):
+        with pytest.raises(BadType, match="a kernel"):
+            PLAIN.time(SimpleNamespace(**{half: 1}))
+    with pytest.raises(BadType, match="at least one kernel"):
+        PLAIN.time()
 
 
 # --- the floor ------------------------------------------------------------------------------------
@@ -91,6 +134,7 @@ def test_no_launch_costs_less_than_the_floor():
     assert FLOORED.times(small) == {"matrix": 1.0, "hbm": 1.0, "floor": 3.0}
     assert (FLOORED.time(small), FLOORED.time(large)) == (3.0, 4.0)  # the longest, no sum
     assert FLOORED.time(small, large, small) == 10.0
+    assert [FLOORED.time(x, overlap=False) for x in (small, large)] == [3.0, 5.0]
     assert (FLOORED.limit(small), FLOORED.bound(small)) == ("floor", "latency")
     assert (FLOORED.limit(large), FLOORED.bound(large)) == ("hbm", "memory")
     assert FLOORED.attainable(small) == pytest.approx(1000 / 3)

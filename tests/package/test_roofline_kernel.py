@@ -13,6 +13,11 @@ def test_seconds_are_those_of_all_launches():
     assert kernel.roof_seconds == 5 * ROOF.time(job) == 20.0
     assert (kernel.limit, kernel.bound) == ("hbm", "memory")
     assert Kernel(job, ROOF).roof_seconds == ROOF.time(job)
+    unknown = Kernel(job)
+    assert (unknown.times, unknown.limit) == ({}, None)
+    assert (unknown.roof_seconds, unknown.bound) == (None, None)
+    floored = Kernel(job, Roofline(peak=1e9, levels=100.0, floor=3.0), 5)
+    assert (floored.times["floor"], floored.roof_seconds, floored.bound) == (15, 15, "latency")
 
 
 def test_the_bound_names_every_value_that_it_can_have():

@@ -1,25 +1,60 @@
 """Numbers and tables for people."""
 
+from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import roofline_helpers as rh
 from roofline import terminal
-from roofline_helpers.common.show import cell, readable, shortened, significant
+from roofline_helpers.common.show import Fields, cell, many, readable, shortened, significant, span
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("given", "text"),
     [
-        (1000, "1 kB"),
-        (999.9999, "1 kB"),
-        (0.5, "500 mB"),
-        (0, "0 B"),
+        ((1000, "B"), "1 kB"),
+        ((999.4, "B"), "999 B"),
+        ((999.9999, "B"), "1 kB"),
+        ((0.5, "B"), "500 mB"),
+        ((0, "B"), "0 B"),
+        ((-2346, "B"), "-2.35 kB"),
+        ((1.234e-12, "s"), "0.00123 ns"),
+        ((4.56e21, "FLOP"), "4,560 EFLOP"),
+        ((float("inf"), "B"), "inf B"),
+        ((0.0123456, "s", "u", 2), "12,000 µs"),
+        ((2_345_678, "B", "k", 5), "2,345.7 kB"),
+        ((1210.0, "s"), "1,210 s"),  # nobody says kiloseconds
     ],
 )
-def test_the_prefix_leaves_one_to_a_thousand(value, text):
-    assert rh.si(value, "B") == text
+def test_the_prefix_leaves_one_to_a_thousand(given, text):
+    assert rh.si(*given) == text
+
+
+def test_one_or_several():
+    counted = [many(n, noun) for n, noun in ((1, "key"), (2, "key"), (2, "day"), (1200, "box"))]
+    assert counted == ["1 key", "2 keys", "2 days", "1,200 boxes"]
+    assert [span(ends, str) for ends in ([3, 1, 2], [2, 2], 5)] == ["1.0 to 3.0", "2.0", "5.0"]
+
+
+def test_what_an_object_shows_of_its_fields_is_short():
+    @dataclass(repr=False)
+    class Some(Fields):
+        name: str
+        rate: float
+        none: None = None
+        empty: tuple = ()
+        few: tuple = (1, 2, 3)
+        more: tuple = (1, 2, 3, 4)
+        table: Any = field(default_factory=lambda: {"a": 1})
+        text: str = "x" * 41
+
+    assert repr(Some("some", 1234.5)) == (
+        f"<some: rate 1.23e+03, few (1, 2, 3), more 4 entries, table 1 entries, text {'x' * 39}…>"
+    )
+    assert len(repr(Some("n" * 300, 1))) == 199
 
 
 def test_a_text_is_shortened_to_so_many_characters_and_no_further():
@@ -32,11 +67,13 @@ def test_a_text_is_shortened_to_so_many_characters_and_no_further():
 
 def test_significant_digits():
     assert [significant(1234.5, 6), significant(9.9999)] == ["1,234.5", "10"]
-    assert rh.si(1210.0, "s") == "1,210 s"  # nobody says kiloseconds
 
 
 def test_less_than_a_table_shows_is_said_of_gains_alone():
-    assert [cell(value) for value in (2e-9, -2e-9, -0.25)] == ["<0.0001", "0", "-0.25"]
+    values = (2e-9, -2e-9, 1e-4, 9e-5, -0.25, 12.345, 1235.7, 0.0)
+    assert [cell(value) for value in values] == [
+        *("<0.0001", "0", "0.0001", "<0.0001", "-0.25", "12.3", "1,236", "0"),
+    ]
 
 
 def test_a_table_for_reading():

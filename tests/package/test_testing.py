@@ -1,7 +1,10 @@
 """The pytest plugin: limits, baselines, what a failure says, and that it costs nothing unused."""
 
+import hashlib
+import re
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from kept_records import kept_report
@@ -10,7 +13,9 @@ from roofline import xla
 from roofline.testing import budget
 from roofline.testing.budget import Budget, Limit
 from roofline.xla import records
+from roofline.xla.compiler import MemoryStats
 from roofline_helpers.common.checks import BadValue
+from roofline_helpers.common.show import si
 
 REPORT = kept_report("chain-xla", "v6e")
 PLUGIN = "roofline.testing.plugin"
@@ -58,10 +63,57 @@ def step(x, y=None):
         ("exposed", "<= 5%", 0.05),
         ("kernels", "== 7", 7),
         ("hbm_bytes", 3e6, 3e6),
+        *(("memory", f">= 3 {p}B", 3 * n) for p, n in {"": 1, "k": 1e3, "K": 1e3}.items()),
+        *(("memory", f"< 3 {p}B", 3 * 10**n) for p, n in {"M": 6, "T": 12, "P": 15}.items()),
+        *(("memory", f"< 3 {p}iB", 3 * 2**n) for p, n in {"K": 10, "M": 20, "T": 40}.items()),
+        *(("flops", f"<= 3 {p}FLOP", 3 * 10**n) for p, n in {"k": 3, "G": 9, "P": 15}.items()),
+        *(("seconds", f"<= 3 {u}", 3e-6) for u in ("µs", "μs", "us")),
+        *(("seconds", f"> 3{u}", 3 * n) for u, n in {"s": 1, "ns": 1e-9}.items()),
+        ("exposed", "<= 0.05", 0.05),
+        *(("kernels", f"<= {n}", 2500) for n in ("2_500", "2,500", "2.5e3", "2.5k")),
+        ("kernels", "< 0.25 M", 250e3),
     ],
 )
 def test_a_limit_is_read(metric, text, value):
-    assert Limit.parse(metric, text).value == pytest.approx(value)
+    assert Limit.parse(metric, text).value == pytest.approx(value, rel=1e-12)
+
+
+def test_each_sign_holds_on_its_own_side():
+    n = len(REPORT.kernels)
+    limits = [f"{sign} {m}" for sign in ("<", "<=", "==", ">=", ">") for m in (n - 1, n, n + 1)]
+    held = [limit for limit in limits if Limit.parse("kernels", limit).broken(REPORT) is None]
+    assert held == [f"< {n + 1}", f"<= {n}", f"<= {n + 1}", f"== {n}", f">= {n - 1}"] + [
+        *(f">= {n}", f"> {n - 1}")
+    ]
+    assert Limit.parse("kernels", n - 1).broken(REPORT) == f"kernels <= {n - 1}: it is {n}"
+    written = [Limit.parse(*given).text for given in (("hbm_bytes", 3e6), ("exposed", 0.125))]
+    assert written == ["<= 3 MB", "<= 12.5%"]
+
+
+def test_a_program_fits_into_as_much_as_its_device_has():
+    room = int(REPORT.chip.memory["hbm"].capacity.value)
+    held = replace(REPORT, memory=MemoryStats(arguments=room))
+    assert budget.memory_over(held) is None
+    more = replace(REPORT, memory=MemoryStats(arguments=room + 10**9))
+    assert budget.memory_over(more) == f"fits: it needs {si(room + 1e9, 'B')} of {si(room, 'B')}"
+    assert "not known" in budget.memory_over(replace(REPORT, memory=None))
+    assert (
+        Limit.parse("memory", room)
+        .broken(replace(REPORT, memory=None))
+        .endswith("not known of this program")
+    )
+
+
+def test_two_names_never_share_a_baseline():
+    names = {"test_a": "test_a", "A::test_a[1,b=c]": "A.test_a[1,b=c]", "x" * 100: "x" * 100}
+    for name in ("x" * 101, "a b", "a/b", "a_b"):
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        names[name] = f"{re.sub('[ /]', '_', name)[:100]}-{digest}" if name != "a_b" else "a_b"
+    paths = {name: budget.baseline_path(Path("t/test_m.py"), name) for name in names}
+    assert {k: path.as_posix() for k, path in paths.items()} == {
+        k: f"t/.roofline/test_m/{name}.json" for k, name in names.items()
+    }
+    assert budget.baseline_path(Path("test_m.py"), "test_a", "wide").name == "test_a.wide.json"
 
 
 @pytest.mark.parametrize("wrong", ["1.2 GB", "<= 1.2", "<= 3 ms"])

@@ -7,7 +7,7 @@ from roofline import serving
 from roofline_helpers import gain, models, verdict, work
 from roofline_helpers.chips import assumed_floor
 from roofline_helpers.roofline import Kernel
-from roofline_helpers.verdicts import Scenario
+from roofline_helpers.verdicts import Gain, Scenario
 
 H100 = rh.chip("h100")
 TODAY = {"batch": 8, "context": 2048, "fusion": "none", "attention": "naive"}
@@ -88,6 +88,43 @@ def test_no_kernel_that_was_profiled_beats_published_roof_and_floor():
             assert seconds >= roof.floor, (key, sample.name)
             assert seconds >= moved / roof.bandwidth, (key, sample.name)
             assert seconds >= sample.matrix_flops / roof.peak, (key, sample.name)
+
+
+def test_each_case_is_a_row_of_the_table():
+    found = verdict(work.matmul(256, 8192, 8192), "h100")
+    assert repr(found) == (
+        "<matmul on NVIDIA H100 SXM: depends on the ceilings, at least 42.6 µs to 47.3 µs>"
+    )
+    assert found.seconds == pytest.approx((142.6e6 / 3350e9, 2 * 2**34 / 726.9e12), rel=1e-3)
+    table = found.table()
+    assert [table.columns.name, *table.columns] == ["ceilings", "floor", "bound", "least time"]
+    assert [(name, *row) for name, row in zip(table.index, table.to_numpy(), strict=True)] == [
+        ("published", "without", "memory", "42.6 µs"),
+        ("published", "with", "memory", "42.6 µs"),
+        ("reached", "without", "compute", "47.3 µs"),
+        ("reached", "with", "compute", "47.3 µs"),
+    ]
+    pair = verdict([work.add(1000), work.relu(1000, x="y", y="z")], "v5e")
+    assert [*pair.found] == [
+        Scenario("published", floor, between)
+        for floor in ("without", "with")
+        for between in ("travels", "stays")
+    ]
+    assert repr(pair) == (
+        "<add → relu on TPU v5e: depends on the floor, at least 7.33 ns to 3.24 µs>"
+    )
+    assert "".join(pair.table().columns) == "betweenboundleast time"
+
+
+def test_the_words_of_a_gain():
+    words = {x: Gain._word_of(x) for x in (1.05, 1.049, 1, 0.953, 1 / 1.05, 0.5)}
+    assert [*words.values()] == ["gains", "neither", "neither", "neither", "loses", "loses"]
+    h200 = serving.step(models.LLAMA_3_8B, "h200", **TODAY)
+    both = gain(today(), h200)
+    before, after = (verdict(step).found[Scenario()].seconds for step in (today(), h200))
+    assert both.found[Scenario()] == before / after
+    assert both.times == (min(both.found.values()), max(both.found.values()))
+    assert (both.chip.key, verdict(today(), "v5e").chip.key) == ("h100", "v5e")
 
 
 # --- how they are made --------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """The class that every count by hand returns."""
 
+import math
+
 import pytest
 
-from roofline_helpers import BadValue, UnknownName, Work
+from roofline_helpers import BadValue, UnknownName, Work, work
 from roofline_helpers.work import flash_attention, fuse, matmul, relu, softmax, total
 
 
@@ -56,3 +58,68 @@ def test_exact_integers_at_any_size():
     job = matmul(10**15 + 1, 3, 10**15 + 3)
     assert job.flops == 6 * (10**15 + 1) * (10**15 + 3)
     assert flash_attention(10**9 + 7, 3, 5, causal=True).transcendentals == (10**9 + 7) * 12
+
+
+def test_a_kernel_shows_its_counts():
+    job = matmul([200, 300], 30, 50).with_traffic(L2=7000)
+    assert repr(job) == (
+        "<matmul in bf16: 600 kFLOP to 900 kFLOP, 35 kB to 51 kB, 7 kB, 17.1 FLOP/byte to "
+        "17.6 FLOP/byte>"
+    )
+    assert repr(relu(250, "fp32")) == "<relu in fp32: 250 FLOP, 2 kB, 0.125 FLOP/byte>"
+
+
+def test_what_never_crosses_the_main_memory():
+    inside = Work("inside", {}, {}, 8, others={"vmem": 4})
+    assert (inside.intensity, inside.intensity_at("vmem")) == (math.inf, 2)
+    with pytest.raises(BadValue, match="at least one byte"):
+        Work("sent", {}, {}, 8, others={"network": 4})
+    with pytest.raises(BadValue, match=r"passes over x must be at least 1, got 0\.5"):
+        relu(8).reading(x=0.5)
+
+
+ATTENTION = {"batch": 3, "heads": 12, "head_dim": 32, "kv_heads": 2}
+NAMED = [  # the name and the sizes under which measured kernels and laws are found
+    (matmul(2, 3, 5, b="int8"), "matmul", {"m": 2, "n": 3, "k": 5, "weight_bits": 8}),
+    (matmul(2, 3, 5, batch=7), "", {"m": 2, "n": 3, "k": 5, "weight_bits": 16}),
+    (
+        work.grouped_matmul(6, 8, 4, 3, 2, local_experts=1, weights="fp8"),
+        "grouped_matmul",
+        {"tokens": 6, "hidden": 8, "inter": 4, "experts": 3, "top_k": 2, "local_experts": 1}
+        | {"weight_bits": 8},
+    ),
+    *((op(8), op.__name__, {}) for op in (relu, work.gelu, work.swiglu, work.add)),
+    (work.dropout(8), "", {}),
+    *(
+        (op(8, 100), op.__name__, {"columns": 100})
+        for op in (work.reduction, work.layernorm, work.rmsnorm, softmax)
+    ),
+    (
+        flash_attention(3, 1, 16, 12, 32, 2, kv_dtype="fp8"),
+        *("decode_attention", ATTENTION | {"q_len": 1, "kv_len": 16, "kv_bits": 8}),
+    ),
+    (
+        flash_attention(3, 7, None, 12, 32, 2, causal=True),
+        *("prefill_attention", ATTENTION | {"q_len": 7, "kv_len": 7, "kv_bits": 16}),
+    ),
+    *(
+        (
+            flash_attention(3, 7, keys, 12, 32, 2, "fp32", causal=causal),
+            *("", ATTENTION | {"q_len": 7, "kv_len": keys, "kv_bits": 32}),
+        )
+        for keys, causal in ((7, False), (9, True))
+    ),
+    *(
+        (
+            work.latent_attention(3, queries, 16, 5, kv_dtype="fp8"),
+            *(kind, {"batch": 3, "q_len": queries, "kv_len": 16, "heads": 5, "kv_bits": 8}),
+        )
+        for queries, kind in ((1, "decode_mla"), (16, "prefill_mla"))
+    ),
+    (fuse(relu(8, y="t"), relu(8, x="t")), "", {}),
+]
+
+
+@pytest.mark.parametrize(("job", "kind", "dims"), NAMED)
+def test_the_name_and_the_sizes_that_laws_know(job, kind, dims):
+    assert (job.kind, dict(job.dims)) == (kind, dims)

@@ -2,7 +2,7 @@
 
 from roofline_helpers.work import flash_attention, latent_attention, naive_attention
 
-B, S, T, H, D, K = 2, 8, 16, 4, 32, 2  # batch, queries, keys, heads, head size, KV heads
+B, S, T, H, D, K = 3, 8, 16, 12, 32, 2  # batch, queries, keys, heads, head size, KV heads
 
 
 def test_naive_attention():
@@ -28,6 +28,9 @@ def test_flash_attention_leaves_the_scores_inside():
     assert job.flops == 4 * B * H * S * T * D + 6 * B * H * S * T
     assert job.name == "flash attention"
     assert (set(job.reads), set(job.writes)) == ({"q", "k", "v"}, {"o"})
+    narrow = flash_attention(B, S, T, H, D, K, "bf16", kv_dtype="fp8")
+    assert narrow.bytes == 2 * 2 * B * H * S * D + 2 * B * K * T * D
+    assert narrow.flops == job.flops
 
 
 def test_causal_attention_counts_the_pairs_that_a_mask_leaves():
@@ -60,3 +63,14 @@ def test_a_prompt_s_latent_attention_counts_the_pairs_that_a_mask_leaves():
     assert job.matrix_flops == 2 * pairs * (192 + 128)
     assert (job.vector_flops, job.transcendentals) == (6 * pairs, pairs)
     assert job.bytes == 2 * 2 * 8 * 4 * (192 + 192 + 128 + 128)
+
+
+def test_a_token_s_latent_attention_reads_one_vector_a_key_for_all_heads():
+    job = latent_attention(2, 1, 9, heads=4, kv_dtype="fp8")
+    pairs = 2 * 4 * 9
+    assert job.matrix_flops == 2 * pairs * (512 + 64 + 512)
+    assert (job.vector_flops, job.transcendentals) == (6 * pairs, pairs)
+    assert dict(job.reads) == {"q": 2 * 2 * 4 * 576, "cache": 2 * 9 * 576}
+    assert dict(job.writes) == {"o": 2 * 2 * 4 * 512}
+    prompt = latent_attention(2, 8, heads=4, kv_dtype="fp8").reads
+    assert dict(prompt) == {"q": 2 * 64 * 192, "k": 64 * 192, "v": 64 * 128}

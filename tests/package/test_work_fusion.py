@@ -1,5 +1,7 @@
 """Kernels fused, and added up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -62,3 +64,12 @@ def test_total_adds_everything():
     assert whole.traffic["network"] == 300
     mixed = total(relu(np.array([1, 2])), Work("w", {}, {"y": 3}))
     assert mixed.bytes.tolist() == [7, 11]
+
+
+def test_a_fused_kernel_reads_as_often_as_the_kernel_with_the_most_passes():
+    first = Work("first", {"x": 16, "w": 6}, {"t": 16}, passes={"x": 2, "w": 4})
+    second = Work("second", {"t": 16, "x": 16}, {"y": 16}, passes={"t": 5, "x": 3})
+    for pair in ((first, second), (replace(second, reads={"x": 16}, passes={"x": 3}), first)):
+        fused = fuse(*pair)
+        assert dict(fused.passes) == {"x": 3, "w": 4}
+        assert fused.read_bytes == 3 * 16 + 4 * 6

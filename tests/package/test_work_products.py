@@ -44,6 +44,11 @@ def test_experts_multiply_the_pairs_that_come_to_them():
     assert one.bytes == 2 * 4 * 8 + 3 * 8 * 4 + 2 * 4 * 8
     few = grouped_matmul(1, 8, 4, 64, 2)  # only two experts have a token
     assert few.reads["weights"] == 2 * 2 * 3 * 8 * 4
+    # of 5 tokens' 15 choices among 7 experts, two experts get 4.3; one of 64 hardly any
+    for given, pairs, busy in (((5, 8, 4, 7, 3), 4, 2), ((1, 8, 4, 64, 2), 1, 1)):
+        some = grouped_matmul(*given, local_experts=busy)
+        assert (some.matrix_flops, some.reads["x"]) == (6 * pairs * 32, 2 * pairs * 8)
+        assert some.reads["weights"] == 2 * 3 * busy * 32
 
 
 def test_tiles_read_operands_again():

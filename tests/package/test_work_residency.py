@@ -41,6 +41,16 @@ def test_what_is_needed_later_stays_and_weights_travel():
     assert moved(*resident(*CHAIN, capacity=17, onward=["z"])) == [10, 12, 0]
 
 
+def test_a_part_keeps_the_whole_and_passes_are_saved_with_it():
+    made = Work("made", {"x": 10}, {"t": 8})
+    used = Work("used", {"t": 5, "w": 7}, {"y": 3}, passes={"t": 3, "w": 2}, others={"l2": 1})
+    assert resident(made, used, capacity=7) == (made, used)
+    first, second = resident(made, used, capacity=8, level="l2")
+    assert (first.bytes, second.bytes) == (10, 2 * 7 + 3)
+    assert (dict(first.others), dict(second.others)) == ({"l2": 8}, {"l2": 1 + 3 * 5})
+    assert dict(second.passes) == {"w": 2}
+
+
 def test_the_lower_end_is_at_least_what_one_kernel_would_move():
     for length in (64, 512, 3000):
         three = naive_attention(4, length, heads=32, head_dim=64)
