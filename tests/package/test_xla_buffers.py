@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import pytest
 from compiled_programs import spec
 from compiled_reports import needs
+from hlo_texts import program
 
 from roofline.xla import DoesNotFit, analyze
-from roofline.xla.buffers import buffers_at_peak
+from roofline.xla.buffers import Buffer, buffers_at_peak, listing
 from roofline.xla.hlo import parse
+from roofline.xla.metadata import SourceLine
 from tools import programs
 
 LAYERS, WIDTH, VOCABULARY = 4, 512, 32_000
@@ -83,3 +85,103 @@ def test_programs_need_what_is_alive_at_their_peak():
         alive = sum(b.bytes for b in buffers_at_peak(parse(entry["text"]), "tpu"))
         near.append(abs(alive / max(memory.total - memory.code, 1) - 1) < 0.01)
     assert not near or sum(near) > 0.88 * len(near)
+
+
+# --- programs by hand -----------------------------------------------------------------------------
+
+SLICES = """  a = bf16[100,64] parameter(0), metadata={op_name="weights"}
+  q = f32[70,30] parameter(1), metadata={op_name="state[\\'m\\']"}
+  t = f32[100,64] convert(a)
+  u = f32[100,64] sine(t), metadata={op_name="jit(f)/sin" source_file="/me/model.py" source_line=7}
+  d = f32[100,30] slice(u), slice={[0:100], [0:30]}
+  e = f32[100,30] slice(u), slice={[0:100], [34:64]}
+  m = f32[100,30] multiply(d, e)
+  k = f32[5] constant({1, 2, 3, 4, 5})
+  ROOT r = f32[70,30] slice(m), slice={[3:73], [0:30]}"""
+TILED, STACK = "f32[90,11]{1,0:T(8,128)}", "f32[7,90,11]{2,1,0}"
+STATE = f"(s32[], {TILED}, {STACK})"
+LOOP = f"""  x = {TILED} parameter(0)
+  s = {STACK} parameter(1)
+  i = s32[] constant(0)
+  c = {TILED} copy(x)
+  v = {TILED.replace(")}", ")S(1)}")} copy(c)
+  t = {STATE} tuple(i, c, s)
+  w = {STATE} while(t), condition=%cond, body=%body
+  ROOT y = {TILED} get-tuple-element(w), index=1"""
+COND = f"""%cond (t: {STATE}) -> pred[] {{
+  t = {STATE} parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  n = s32[] constant(7)
+  ROOT q = pred[] compare(i, n), direction=LT
+}}"""
+BODY = f"""%body (t: {STATE}) -> {STATE} {{
+  t = {STATE} parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  o = s32[] constant(1)
+  j = s32[] add(i, o)
+  h = {TILED} get-tuple-element(t), index=1
+  z = {STACK} get-tuple-element(t), index=2
+  g = f32[1,90,11] dynamic-slice(z, i, o, o), dynamic_slice_sizes={{1,90,11}}
+  m = {TILED} fusion(h, g), kind=kOutput, calls=%less
+  ROOT r = {STATE} tuple(j, m, z)
+}}"""
+LESS = f"%less (h: f32[]) -> f32[] {{\n  h = {TILED} parameter(0)\n  ROOT n = {TILED} negate(h)\n}}"
+AWAITED = """  x = f32[1000]{0} parameter(0)
+  s = (f32[1000]{0:S(1)}, f32[1000]{0}, u32[]{:S(2)}) copy-start(x)
+  d = f32[1000]{0:S(1)} copy-done(s)
+  n = f32[1000]{0} negate(d)
+  g = (f32[1000]{0}, f32[4000]{0}) all-gather-start(n), dimensions={0}, replica_groups={{0,1,2,3}}
+  q = f32[4000]{0} all-gather-done(g)
+  ROOT r = f32[4000]{0} sine(q)"""
+SINE = SourceLine("me/model.py", 7)
+ALIVE = [  # while the second slice is made
+    Buffer("f32[100,64]", 25_600, "temporary", "sine", SINE),
+    Buffer("f32[100,30]", 2 * 12_000, "temporary", "slice", count=2),
+    Buffer("bf16[100,64]", 12_800, "argument", "weights"),
+    Buffer("f32[70,30]", 8400, "argument", "state['m']"),
+    Buffer("f32[70,30]", 8400, "result", "slice"),
+    Buffer("f32[5]", 20, "constant", "constant"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "alive"),
+    [
+        (program(SLICES), ALIVE),
+        (  # the result has the memory of an argument
+            program(SLICES).replace(
+                "HloModule test", "HloModule t, input_output_alias={ {}: (1, {}, may-alias) }"
+            ),
+            ALIVE[:4] + ALIVE[5:],
+        ),
+        (  # at the end of a turn: 96 × 128 numbers, what the loop carries twice
+            program(LOOP, COND, BODY, LESS),
+            [
+                Buffer("f32[90,11]", 49_152, "argument", "number 0"),
+                Buffer("f32[90,11]", 49_152, "result", "negate"),
+                Buffer("f32[7,90,11]", 27_720, "argument", "number 1"),
+                Buffer("f32[1,90,11]", 3960, "temporary", "slice"),
+                Buffer("s32[]", 12, "constant", "constant", count=3),
+            ],
+        ),
+        (  # a gather's operand until it is done
+            program(AWAITED),
+            [
+                Buffer("f32[4000]", 16_000, "result", "all-gather"),
+                Buffer("f32[1000]", 4000, "argument", "number 0"),
+                Buffer("f32[1000]", 4000, "temporary", "negate"),
+            ],
+        ),
+    ],
+)
+def test_what_is_alive_at_the_peak(text, alive):
+    assert list(buffers_at_peak(parse(text), "tpu")) == alive
+
+
+def test_a_listing_has_the_largest_ten():
+    many = [*ALIVE[:2], *(Buffer("f32[9]", 500 - n, "temporary", "add") for n in range(11))]
+    first, sine, pair, *rest, last = listing(many).splitlines()
+    assert (first, last) == ("55 kB are alive at its peak:", "  1.47 kB  in smaller ones")
+    assert sine == "  25.6 kB  1 × f32[100,64]  temporary: sine (me/model.py:7)"
+    assert (pair, len(rest)) == ("  24 kB  2 × f32[100,30]  temporary: slice", 8)
+    assert "smaller" not in listing(many[:10])
