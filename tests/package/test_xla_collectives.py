@@ -7,10 +7,11 @@ from hlo_texts import ADD, only_row, program
 
 import roofline_helpers as rh
 from roofline import xla
-from roofline.xla.collectives import axes_of_mesh
+from roofline.xla.collectives import CollectiveOp, axes_of_mesh, mesh_groups, rings, whole
 from roofline.xla.kernel import CompiledKernel, Links, kernel_of, timeline_of
 from roofline.xla.ledger import with_axes
 from roofline.xla.roofs import DeviceRoofs
+from roofline_helpers.roofline import Roofline
 
 
 def exchange(line, *others):
@@ -172,3 +173,107 @@ def test_a_sum_in_a_loop_or_in_its_condition_counts_in_each_turn():
     assert launched == {"asked": 10, "summed": 9}
     unknown = [row for row in xla.kernels(summing_loop()).rows if row.collective is not None]
     assert [row.loop for row in unknown] == ["w", "w"]  # whose turns are said to be unknown
+
+
+@pytest.mark.parametrize(
+    ("pairs", "groups", "hops"),
+    [
+        (((4, 6), (6, 8), (8, 4), (1, 3), (3, 1)), ((1, 3), (4, 6, 8)), 1),
+        (((0, 3), (3, 6), (6, 9), (9, 12), (12, 0)), ((0, 3, 6, 9, 12),), 1),
+        (((3, 0), (6, 3), (9, 6), (12, 9), (0, 12)), ((0, 3, 6, 9, 12),), -1),
+        (((0, 6), (6, 12), (12, 3), (3, 9), (9, 0)), ((0, 3, 6, 9, 12),), 2),
+        (((0, 9), (9, 3), (3, 12), (12, 6), (6, 0)), ((0, 3, 6, 9, 12),), -2),
+        (((5, 5), (2, 2)), ((2,), (5,)), 0),
+        (((5, 5), (2, 7)), ((2, 7),), 1),
+    ],
+)
+def test_rings_of_a_permute(pairs, groups, hops):
+    assert rings(pairs) == (groups, hops)
+
+
+def test_groups_along_axes_of_a_mesh():
+    mesh = {"a": 2, "b": 3, "c": 4}
+    assert mesh_groups(mesh, ["b"])[:2] == ((0, 4, 8), (1, 5, 9))
+    assert mesh_groups(mesh, ["a", "c"])[1] == (4, 5, 6, 7, 16, 17, 18, 19)
+    assert mesh_groups({"a": 2, "b": 3}, ["b"], [5, 4, 3, 2, 1, 0]) == ((5, 4, 3), (2, 1, 0))
+    assert mesh_groups({"a": 2}, ["a"], [1, 2, 3]) is None
+    assert mesh_groups({"a": 2}, []) is None
+
+
+@pytest.mark.parametrize(
+    ("windowed", "launches", "sides"),
+    [("all-gather", 9, (100, 400, 2)), ("reduce-scatter", 3, (400, 100, 1))],
+)
+def test_steps_of_a_windowed_exchange_are_one(windowed, launches, sides):
+    groups = ((0, 1, 2, 3),)
+    step = CollectiveOp(
+        *("p", "collective-permute", 100, 100, 4, groups, launches, "x", "7", -1, windowed, "dot")
+    )
+    into, out, times = sides  # nine steps of three or four are two exchanges
+    assert step.key == (windowed, 100, groups, "dot")
+    assert whole([step]) == CollectiveOp(
+        *("p", windowed, into, out, 4, groups, times, "x", "7", 1, windowed, "dot")
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "out"),
+    [
+        ("ALL_REDUCE", "all-reduce", 240),
+        ("ALL_GATHER", "all-gather", 720),
+        ("REDUCE_SCATTER", "reduce-scatter", 80),
+        ("ALL_TO_ALL", "all-to-all", 240),
+        ("ONE_TO_ONE", "collective-permute", 240),
+    ],
+)
+def test_an_exchange_between_slices_goes_through_hosts(said, kind, out):
+    notes = (
+        'is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendezvous="k",'
+        f'_xla_megascale_transfer_type="{said}",_xla_megascale_target="{{0,1,2}}x{{0:3}}"}}'
+    )
+    text = program(
+        f"""  x = f32[6,10] parameter(0)
+  t = token[] after-all()
+  s = (f32[6,10], u32[], token[]) send(x, t), channel_id=1, {notes}
+  r = (f32[6,10], u32[], token[]) recv(t), channel_id=2, {notes}
+  n = f32[6,10] negate(x)
+  e = f32[6,10] sine(n)
+  d = (f32[6,10], token[]) recv-done(r)
+  ROOT y = f32[6,10] get-tuple-element(d), index=0"""
+    ).replace("HloModule test", "HloModule test, num_partitions=4")
+    sent, received, *_ = xla.kernels(text).rows
+    groups = tuple((n, n + 4, n + 8) for n in range(4))
+    step = {"step_of": " (1)"} if kind == "collective-permute" else {}
+    assert sent.collective == CollectiveOp("s", kind, 240, out, 3, groups, **step)
+    assert (sent.behind, sent.overlaps, sent.bytes) == (3, True, 240)
+    assert (received.collective, received.overlaps, received.written_bytes) == (None, True, 240)
+
+
+def test_exchanges_wait_for_their_links_and_kernels_for_exchanges():
+    """Two of 5 s and 2 s on one axis beside 3 s of kernels; one of 4 s that hides nothing."""
+
+    def kernel(seconds, axis="", behind=None):
+        op = CollectiveOp("e", "all-gather", 1, 2, 2, axis=axis) if axis else None
+        row = xla.Row(
+            read={"hbm": 0 if axis else seconds},
+            collective=op,
+            overlaps=behind is not None,
+            behind=behind or 0,
+        )
+        roof = Roofline(1.0, 1.0, network=1.0)
+        return CompiledKernel(row, roof, link_seconds=float(seconds) if axis else None)
+
+    timeline = timeline_of(
+        [
+            kernel(3),
+            kernel(5, "x", behind=3),  # from 3 to 8
+            kernel(2, "x", behind=1),  # from 8 to 10: awaited at 4, when kernels have ended
+            kernel(1),
+            kernel(1),
+            kernel(4, "y"),  # from 11 to 15
+            kernel(7, behind=1),  # a copy
+            kernel(2, "y", behind=0),  # from 15 to 17, awaited at once
+        ]
+    )
+    assert timeline.exposed == (0, 4, 2, 0, 0, 4, 0, 2)
+    assert timeline.busy == {"x+": 7, "x-": 7, "y+": 6, "y-": 6}

@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from hlo_texts import only_row, program
+from hlo_texts import ADD, only_row, program
 
+from roofline import xla
 from roofline.xla.flops import Flops
 from roofline.xla.forms import Form
+from roofline_helpers.common.checks import BadValue
 
 TWO = """%two (a: f32[], b: f32[]) -> f32[] {
   %a = f32[] parameter(0)
@@ -131,3 +133,83 @@ def test_a_call_of_a_library_counts_what_it_states(text, flops, moved, matmul, f
     row = only_row(text, "gpu")
     assert (row.flops, (row.read_bytes, row.written_bytes)) == (flops, moved)
     assert (row.matmul, row.form) == (matmul, form)
+
+
+# --- a program's rows in order: how often each runs, and what is beside it -----------------------
+
+PAIR = "(s32[], f32[64])"
+HELD = f"""  t = {PAIR} parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  h = f32[64] get-tuple-element(t), index=1
+"""
+LOOPS = (
+    ADD,
+    "%called (p: f32[64]) -> f32[64] {\n  p = f32[64] parameter(0)\n  ROOT x = f32[64] tanh(p)\n}",
+    f"%few (t: f32[]) -> pred[] {{\n{HELD}  n = s32[] constant(3)\n"
+    "  ROOT q = pred[] compare(i, n), direction=LT\n}",
+    f"%inner (t: f32[]) -> {PAIR} {{\n{HELD}  o = s32[] constant(1)\n  j = s32[] add(i, o)\n"
+    f"  g = f32[64] sine(h)\n  ROOT r = {PAIR} tuple(j, g)\n}}",
+    f"%until (t: f32[]) -> pred[] {{\n{HELD}  z = f32[] constant(0)\n"
+    "  s = f32[] reduce(h, z), dimensions={0}, to_apply=%add\n"
+    "  ROOT q = pred[] compare(s, z), direction=LT\n}",
+    f"%outer (t: f32[]) -> {PAIR} {{\n{HELD}  o = s32[] constant(0)\n"
+    f"  u = {PAIR} tuple(o, h)\n  v = {PAIR} while(u), condition=%few, body=%inner\n"
+    "  k = f32[64] get-tuple-element(v), index=1\n  m = f32[64] negate(k)\n"
+    f"  ROOT r = {PAIR} tuple(i, m)\n}}",
+)
+FAST = "f32[64]{0:S(1)}"
+WALK = program(
+    f"""  x = f32[64]{{0}} parameter(0), metadata={{op_name="params[\\'up\\']"}}
+  y = f32[64]{{0}} parameter(1)
+  a = ((f32[64]), f32[64], u32[]) async-start(x), calls=%called
+  f = f32[64]{{0}} custom-call(y), custom_call_target="Sharding"
+  c = f32[64]{{0}} cosine(f)
+  b = f32[64]{{0}} async-done(a)
+  s = ({FAST}, f32[64]{{0}}, u32[]) copy-start(c)
+  i = s32[] constant(5)
+  t = {PAIR} tuple(i, b)
+  w = {PAIR} while(t), condition=%until, body=%outer, metadata={{LINE}}
+  d = {FAST} copy-done(s)
+  e = f32[64]{{0}} get-tuple-element(w), index=1
+  unused = ({FAST}, f32[64]{{0}}, u32[]) copy-start(x)
+  gone = {FAST} copy-done(unused)
+  g = f32[64]{{0}} call(e), to_apply=%called
+  k = f32[64]{{0}} custom-call(g), custom_call_target="secret"
+  l = f32[64]{{0}} custom-call(k), custom_call_target="secret"
+  ROOT r = f32[64]{{0}} add(l, d)""",
+    *LOOPS,
+).replace("{LINE}", '{source_file="/a/b.py" source_line=30}')
+
+
+@pytest.mark.parametrize(("stated", "often"), [({}, 0), ({"w": 7}, 7), ({"b.py:30": 7}, 7)])
+def test_a_walk_adds_each_kernel_as_often_as_it_runs(stated, often):
+    ledger = xla.kernels(WALK, turns=stated)
+    loop = "" if often else "w"
+    assert [
+        (row.name, row.role, row.launches, row.behind, row.overlaps, row.loop)
+        for row in ledger.rows
+    ] == [
+        ("x", "tanh on params['up']", 1, 1, True, ""),
+        ("c", "cosine", 1, 0, False, ""),
+        ("s", "copy to VMEM", 1, 3, True, ""),
+        ("s", "sum", (often or 1) + 1, 0, False, loop),  # a condition is asked once more
+        ("g", "sine", 3 * (often or 1), 0, False, loop),
+        ("m", "negate", often or 1, 0, False, loop),
+        ("x", "tanh", 1, 0, False, ""),
+        ("k", "custom call secret", 1, 0, False, ""),
+        ("l", "custom call secret", 1, 0, False, ""),
+        ("r", "add", 1, 0, False, ""),
+    ]
+    told = "its trip count is unknown; counted once. State it with turns={'w': n}"
+    assert ledger.notes == (
+        f"loop w (a/b.py:30): {'its body counts 7 times, as stated' if often else told}",
+        "loop v: its body counts 3 times",
+        "unused fetches a value into fast memory for the next run of the program, which then finds "
+        "it there: counted once, not twice",
+        "2 calls of secret: their FLOPs are unknown (it declares none)",
+    )
+
+
+def test_turns_of_no_such_loop_are_refused():
+    with pytest.raises(BadValue, match=r"names 'v', which .* Such loops: w \(a/b.py:30\)"):
+        xla.kernels(WALK, turns={"v": 3, "w": 2})
