@@ -66,6 +66,18 @@ def test_the_longest_time_names_the_limit(kernel, limit, bound):
     assert type(FULL.limit(kernel)) is type(FULL.bound(kernel)) is str
 
 
+def test_many_at_once():
+    intensities = [0, 0.5, 9.99, 10, 40]
+    assert PLAIN.attainable(intensities).tolist() == [0, 5, 99.9, 100, 100]
+    assert PLAIN.bound(intensities).tolist() == ["memory"] * 3 + ["compute"] * 2
+    assert (PLAIN.attainable(0.5), PLAIN.bound(9.99), PLAIN.bound(10)) == (5, "memory", "compute")
+    jobs = job(matrix=np.array([10, 3000, 20]), vector=[45, 1, 2], hbm=[8, 9, 20])
+    assert FULL.time(jobs).tolist() == [0.9, 3, 2]
+    assert FULL.time(jobs, jobs, overlap=False).tolist() == pytest.approx([3.42, 7.84, 4.12])
+    assert FULL.limit(jobs).tolist() == ["vector", "matrix", "hbm"]
+    assert FULL.bound(jobs).tolist() == ["compute", "compute", "memory"]
+
+
 def test_two_kinds_of_efficiency():
     assert PLAIN.mfu(25) == 0.25
     assert PLAIN.mfu([25, 0]).tolist() == [0.25, 0]

@@ -1,5 +1,7 @@
 """FLOPs and bytes of operations on elements and along rows, against counts by hand."""
 
+import pytest
+
 from roofline_helpers.work import (
     add,
     dropout,
@@ -48,39 +50,20 @@ def test_pointwise_operations():
         assert job.name == name
 
 
-def test_reduction():
-    job = reduction(8, 100, "bf16")
-    assert (job.flops, job.vector_flops, job.transcendentals) == (800, 800, 0)
-    assert (dict(job.reads), dict(job.writes)) == ({"x": 1600}, {"y": 16})
-    assert [*reduction(8, 100, x="a").reads, *reduction(8, 100, y="b").writes] == ["a", "b"]
-    assert (job.name, job.dtype) == ("reduction", "bf16")
+ROWS = [  # of 8 rows of 100: FLOPs, transcendentals, what is read and written in bf16
+    (reduction, {}, 800, 0, {"x": 1600}, {"y": 16}),
+    (layernorm, {"tag": "1"}, 8 * (700 + 4), 8, {"x": 1600, "γ1": 200, "β1": 200}, {"y": 1600}),
+    (rmsnorm, {"tag": "2"}, 8 * (400 + 3), 8, {"x": 1600, "γ2": 200}, {"y": 1600}),
+    (softmax, {}, 4000, 800, {"x": 1600}, {"y": 1600}),
+]
 
 
-def test_layernorm():
-    job = layernorm(8, 100, "bf16", tag="1")
-    assert job.flops == job.vector_flops == 8 * 100 * 7 + 8 * 4
-    assert job.transcendentals == 8  # one square root a row
-    assert dict(job.reads) == {"x": 1600, "γ1": 200, "β1": 200}
-    assert dict(job.writes) == {"y": 1600}
-    assert [*layernorm(8, 100).reads] == ["x", "γ", "β"]
-    wide = layernorm(8, 100, "fp32", x="a", y="b")
-    assert (wide.bytes, wide.dtype, wide.name) == (4 * (800 + 200 + 800), "fp32", "layernorm")
+@pytest.mark.parametrize(("operation", "tag", "flops", "special", "reads", "writes"), ROWS)
+def test_operations_along_rows(operation, tag, flops, special, reads, writes):
+    job = operation(8, 100, **tag)
+    assert (job.flops, job.vector_flops, job.transcendentals) == (flops, flops, special)
+    assert (dict(job.reads), dict(job.writes)) == (reads, writes)
+    assert (job.name, job.dtype) == (operation.__name__, "bf16")
+    wide = operation(8, 100, "fp32", x="a", y="b")
+    assert (wide.bytes, wide.dtype, wide.flops) == (2 * job.bytes, "fp32", flops)
     assert ("a" in wide.reads, "b" in wide.writes) == (True, True)
-
-
-def test_rmsnorm():
-    job = rmsnorm(8, 100, "bf16", tag="2")
-    assert job.flops == job.vector_flops == 8 * 100 * 4 + 8 * 3
-    assert job.transcendentals == 8
-    assert dict(job.reads) == {"x": 1600, "γ2": 200}
-    assert [*rmsnorm(8, 100).reads, *rmsnorm(8, 100).writes] == ["x", "γ", "y"]
-
-
-def test_softmax():
-    job = softmax(8, 100, "fp32")
-    assert (job.flops, job.transcendentals, job.bytes) == (4000, 800, 6400)
-    assert (dict(job.reads), dict(job.writes)) == (
-        {"x": 3200},
-        {"y": 3200},
-    )
-    assert job.name == "softmax"
