@@ -24,6 +24,7 @@ import statistics
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,15 @@ def told(finding: Finding) -> dict[str, Any]:
     }
 
 
-def row_of(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
+def explanation_of(folder: Path, row: Mapping[str, Any]) -> Explanation:
+    """Return the explanation of a pair's program before its repair."""
+    runs = row["seconds"]["before"]
+    return explained(folder / row["name"] / "before", row["name"], runs, row["queue"]["before"])
+
+
+def row_of(row: Mapping[str, Any], why: Explanation) -> dict[str, Any]:
     """Return a pair's row of the record."""
     runs = row["seconds"]["before"]
-    why = explained(folder / row["name"] / "before", row["name"], runs, row["queue"]["before"])
     assert why.needed is not None
     least, expected = why.needed.seconds(chips.chip("h200")), why.expected
     kept = list(why.findings[:FINDINGS])
@@ -182,17 +188,24 @@ def gather(folders: list[Path]) -> None:
             tar.addfile(entry, io.BytesIO(data))
 
 
+def kept(folder: Path) -> dict[str, Any]:
+    """Put the files of all pairs that ran into a folder; return what was recorded of them."""
+    with tarfile.open(PAIRS_RUN) as tar:
+        tar.extractall(folder, filter="data")
+    record: dict[str, Any] = json.loads((folder / "repairs.json").read_text("utf-8"))
+    return record
+
+
 def main(folders: list[Path]) -> None:
     """Make the record, of these folders or of what they gave before."""
     if folders:
         gather(folders)
-    with tempfile.TemporaryDirectory() as name, tarfile.open(PAIRS_RUN) as tar:
-        tar.extractall(name, filter="data")
-        record = json.loads((Path(name) / "repairs.json").read_text("utf-8"))
+    with tempfile.TemporaryDirectory() as name:
+        record = kept(Path(name))
         pairs = []
         for row in record.pop("rows"):
             print(row["name"], flush=True)
-            pairs.append(row_of(Path(name), row))
+            pairs.append(row_of(row, explanation_of(Path(name), row)))
     ran = [row["name"] for row in pairs]
     evidence.save(
         "repairs",
