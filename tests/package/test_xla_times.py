@@ -15,7 +15,7 @@ import roofline
 from roofline import xla
 from roofline.diagnosis.modelled import case_of
 from roofline.xla.kernel import kernel_of
-from roofline.xla.roofs import DeviceRoofs, chip_roofline, main_dtype
+from roofline.xla.roofs import DeviceRoofs, best_peak, chip_roofline, main_dtype, reached_roof
 from roofline_helpers import chips
 
 
@@ -134,6 +134,38 @@ def test_products_meet_the_peak_of_their_type():
     }
     assert [main_dtype([types]) for types in ours] == ["fp32", "fp32", "fp8", "bf16"]
     assert main_dtype([]) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "types", "peak", "bandwidth", "network", "floor", "name"),
+    [
+        ("v5e", ["f32 high"], 197e12 / 3, 819e9, 200e9, None, "TPU v5e f32 high"),
+        ("v5p", ["bf16×s8"], 459e12, 2765e9, 600e9, None, "TPU v5p bf16×s8"),
+        ("v7x", ["f8e4m3fn"], 2307e12, 3690e9, 300e9, None, "TPU v7x (1 of 2 devices) f8e4m3fn"),
+        ("h100", ["c128", "f16"], 67e12, 3350e9, 450e9, 0.96e-6, "NVIDIA H100 SXM c128 f16"),
+        ("a100", ["s8"], 624e12, 2039e9, 300e9, 0.96e-6, "NVIDIA A100 80GB SXM s8"),
+        ("h200", ["u4"], 989e12, 4800e9, 450e9, 0.8e-6, "NVIDIA H200 SXM u4"),
+    ],
+)
+def test_a_roofline_of_a_device_as_a_whole(key, types, peak, bandwidth, network, floor, name):
+    roof = chip_roofline(chips.chip(key).per_device(), types)
+    assert roof.peak == pytest.approx(peak)
+    assert (dict(roof.levels), roof.network) == ({"hbm": bandwidth}, network)
+    assert (roof.floor, roof.name) == (floor, name)
+
+
+def test_reached_peaks_are_the_best_measured():
+    h100 = chips.chip("h100")
+    best = best_peak(h100, "bf16")
+    assert best == pytest.approx(852e12, rel=1e-3)
+    assert best_peak(h100, "tf32") == pytest.approx(best / 2)
+    assert (best_peak(h100, "fp32"), best_peak(chips.chip("v6e"), "bf16")) == (None, None)
+    assert reached_roof(h100, ["f32"]).peak == pytest.approx(best / 2)
+    assert reached_roof(h100, ["bf16"]).peak == best
+    sustained = chip_roofline(h100, ["bf16", "f32"], reached=True)
+    assert reached_roof(h100, ["bf16", "f32"]) == sustained
+    assert DeviceRoofs(h100).over(["bf16"], reached=True).peak == best
+    assert DeviceRoofs(h100).over(["bf16"]).peak == 989e12
 
 
 def row(**fields):
