@@ -14,7 +14,7 @@ import numpy as np
 
 from roofline.diagnosis.rows import KERNEL, REST, TimedRow
 from roofline.terminal import Grid
-from roofline_helpers.common.show import cell, si, significant
+from roofline_helpers.common.show import cell, many, si, significant
 
 if TYPE_CHECKING:
     from roofline.diagnosis.explanation import Explanation
@@ -178,7 +178,7 @@ class Upgrade:
             if why.withheld:
                 yield f"{when}: {why.withheld}"
             if len(why.runs) < FEW and why.origin != "modelled":
-                yield f"{when}: {len(why.runs)} runs say little about noise"
+                yield f"{when}: little is known of noise from {many(len(why.runs), 'run')}"
         judge = _Judge(old, new, self.common)
         yield (
             f"a kernel's change is more than {judge.noticed:.0%} of it, {SMALL[True]:.1%} of the "

@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import roofline_helpers as rh
 from roofline import diagnosis, serving, terminal, xla
 from roofline.cli import load_call, main
 from roofline.xla import compiler
+from roofline_helpers.common.checks import BadValue, RooflineError
 
 REPORT = kept_report("ledger-matmul", "v6e")
 
@@ -28,17 +30,57 @@ def saved(path, report):
     return str(path)
 
 
-def test_chips_side_by_side(capsys):
-    assert main(["chip", "v6e", "h200"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    peaks = next(line for line in lines if line.startswith("matrix.bf16"))
-    for name in ("v6e", "h200"):
-        assert str(rh.chip(name).peak("bf16")) in peaks
+def test_figures_of_chips_for_programs(capsys):
     assert main(["chip", "v6e", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     peak = data["v6e"]["figures"]["matrix.bf16"]
     assert peak["value"] == float(rh.chip("v6e").peak("bf16"))
     assert peak["source"]["url"].startswith("https://")
+
+
+CALLS = """
+def work(x, y, step=2):
+    return x + y * step
+def main():
+    return work, 3
+def pair():
+    return work, (3, 4)
+def named():
+    return work, (3, 4), {"step": 5}
+def listed():
+    return work, [3, 4]
+def wrong():
+    return 3, work
+def fails():
+    return [][1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("", ((3,), {})),
+        (":pair", ((3, 4), {})),
+        (":named", ((3, 4), {"step": 5})),
+        (":listed", (([3, 4],), {})),
+        (":wrong", "must return what to call and its arguments, f, (x, y) or f, (x, y), {'k': 3}"),
+        (":fails", ":fails failed: IndexError: list index out of range"),
+        (":other", "unknown function of calls.py 'other'"),
+    ],
+)
+def test_a_function_of_a_script_says_what_to_call(tmp_path, function, arguments):
+    script = tmp_path / "calls.py"
+    script.write_text(CALLS, "utf-8")
+    if isinstance(arguments, str):
+        with pytest.raises(RooflineError, match=re.escape(arguments)):
+            load_call(f"{script}{function}")
+        return
+    fn, *rest = load_call(f"{script}{function}")
+    assert (fn.__name__, tuple(rest)) == ("work", arguments)
+    assert str(tmp_path) not in sys.path
+    script.write_text(CALLS.replace("main", "first"), "utf-8")
+    with pytest.raises(BadValue, match="name one, calls.py:work or calls.py:pair"):
+        load_call(str(script))
 
 
 def test_two_reports_are_compared(tmp_path, capsys):

@@ -83,6 +83,16 @@ CHOICE = replace(
 )
 SHORT = Row("k", "add", "add", read={"hbm": 1000}, written={"hbm": 3000})
 REPORTS: dict[str, Callable[[], Report]] = {
+    "chosen": lambda: CHOICE,
+    "chosen-of-many": lambda: replace(CHOICE, rows=CHOSEN[3:] * 9, findings=()),
+    "latency": lambda: replace(BASE, target="h200", platform="gpu", rows=(SHORT,), findings=()),
+    "nothing": lambda: replace(BASE, rows=(), notes=()),
+    "loop": lambda: read("while-unknown.v6e", needed=Needed(3e6, refused="its loop is unknown")),
+    "gpu": lambda: read("layernorm.h100", needed=Needed(5e7, {}, 4e8)),
+    "cpu": lambda: read("layernorm.cpu"),
+    "again": lambda: read("remat.v6e", requested_flops=1e9),
+    "scan": lambda: read("scan-100.v7x"),
+    "unknown": lambda: read("attention.v6e"),
     "slow-kernel": lambda: kept_report("chain-xla", "v5e"),
     "network": lambda: kept_report("shard-fsdp-32768", "v6e"),
     "needed": lambda: kept_report("reshard-columns-rows-rows", "v5e"),
@@ -90,16 +100,6 @@ REPORTS: dict[str, Callable[[], Report]] = {
     "host": lambda: kept_report("whole-v6e-8-llama-3_1-8b", "v6e"),
     "not-measured": lambda: kept_report("fuse-gather", "v6e"),
     "on-zeros": lambda: kept_report("experts-ragged-by_weights", "v6e"),
-    "loop": lambda: read("while-unknown.v6e", needed=Needed(3e6, refused="its loop is unknown")),
-    "gpu": lambda: read("layernorm.h100", needed=Needed(5e7, {}, 4e8)),
-    "cpu": lambda: read("layernorm.cpu"),
-    "again": lambda: read("remat.v6e", requested_flops=1e9),
-    "scan": lambda: read("scan-100.v7x"),
-    "unknown": lambda: read("attention.v6e"),
-    "chosen": lambda: CHOICE,
-    "chosen-of-many": lambda: replace(CHOICE, rows=CHOSEN[3:] * 9, findings=()),
-    "latency": lambda: replace(BASE, target="h200", platform="gpu", rows=(SHORT,), findings=()),
-    "nothing": lambda: replace(BASE, rows=(), notes=()),
 }
 
 
@@ -156,6 +156,10 @@ CALL = Explanation(
     notes=("a caveat",),
     software={"jax": "0.9", "xla": "7"},
 )
+ABOVE = (
+    replace(ROWS[1], seconds=0.3, reachable=0.2, least=0.15),
+    replace(ROWS[0], seconds=0.7, reachable=0.1, least=0.09),
+)
 LATER = replace(
     CALL,
     device="NVIDIA H100",
@@ -172,6 +176,15 @@ LATER = replace(
 )
 
 EXPLANATIONS: dict[str, Callable[[Any], Explanation]] = {
+    "graphs": lambda recorded: CALL,
+    "withheld": lambda recorded: replace(CALL, withheld="the profiler slows it", expected=None),
+    "above": lambda recorded: replace(
+        CALL, platform="cpu", rows=ABOVE, runs=(1.0,), findings=FINDINGS[5:7], needed=None
+    ),
+    "little": lambda recorded: replace(
+        CALL, rows=ABOVE[1:], findings=(replace(FINDINGS[0], share=0.04),), expected=None, hand=None
+    ),
+    "no-rows": lambda recorded: replace(CALL, rows=(), traced=(), origin="trace", name="a.pb"),
     "decode": lambda recorded: step_of("decode", 0, batch=16),
     "devices": lambda recorded: step_of("train-step", 0),
     "roofless": lambda recorded: step_of("context", 2),
@@ -179,15 +192,17 @@ EXPLANATIONS: dict[str, Callable[[Any], Explanation]] = {
     "straggler": lambda recorded: recorded("h200x4-straggler", 4),
     "profile": lambda recorded: recorded("h200-scan", 3),
     "waits": lambda recorded: recorded("h200-loop"),
-    "graphs": lambda recorded: CALL,
-    "withheld": lambda recorded: replace(CALL, withheld="the profiler slows it", expected=None),
 }
+MANY = tuple(
+    replace(ROWS[0], name=name, seconds=0.1, busy=0.1, low=0.1, high=0.1, kernel=Row(role=name))
+    for name in "uvwxyz"
+)
+SLOWER = [replace(row, seconds=0.13, busy=0.13, low=0.12, high=0.13) for row in MANY]
 PAIRS: dict[str, Callable[[], Changes | Upgrade]] = {
-    "diff-kernels": lambda: kept_report("chain-xla", "v6e").diff(
-        kept_report("chain-pallas", "v6e")
-    ),
-    "diff-chip": lambda: kept_report("shard-fsdp-8192", "v5e").diff(
-        kept_report("shard-fsdp-8192", "v6e")
+    "upgrade-by-hand": lambda: compare(CALL, LATER),
+    "upgrade-back": lambda: compare(LATER, CALL),
+    "upgrade-of-clock": lambda: compare(
+        replace(CALL, rows=MANY, ungraphed=()), replace(CALL, rows=(*SLOWER, ROWS[1]), runs=(1.3,))
     ),
     "diff-rows": lambda: CHOICE.diff(
         replace(
@@ -198,12 +213,32 @@ PAIRS: dict[str, Callable[[], Changes | Upgrade]] = {
             compiler="libtpu 3",
         )
     ),
+    "diff-turns": lambda: replace(CHOICE, rows=(replace(CHOSEN[0], launches=3), *CHOSEN)).diff(
+        replace(
+            CHOICE,
+            rows=(*CHOSEN[:1] * 4, replace(CHOSEN[4], collective=replace(SENT, bytes_in=4))),
+            memory=replace(MEMORY, aliased=200_000_000),
+            arguments=(),
+            topology="",
+        )
+    ),
+    "diff-kernels": lambda: kept_report("chain-xla", "v6e").diff(
+        kept_report("chain-pallas", "v6e")
+    ),
+    "diff-chip": lambda: kept_report("shard-fsdp-8192", "v5e").diff(
+        kept_report("shard-fsdp-8192", "v6e")
+    ),
     "upgrade": lambda: compare(step_of("decode", 0, batch=16), step_of("decode", 2, batch=16)),
-    "upgrade-by-hand": lambda: compare(CALL, LATER),
-    "upgrade-back": lambda: compare(LATER, CALL),
     "upgrade-many": lambda: compare(step_of("train-step", 0), step_of("train-step", 4)),
 }
-COMMANDS = {"chips": "chip v6e h200 mi300x", "loop-unknown": "analyze x.py --turns a"}
+SERVE = "serve llama-3-70b --chip h200 --chips 8 --weights fp8"
+COMMANDS = {
+    "chips": "chip v6e h200 mi300x",
+    "turns": "analyze x.py --turns a",
+    "serve": f"{SERVE} --concurrency 48",
+    "serve-for": f"{SERVE} --for 9\xa0requests/s,\xa0time\xa0per\xa0token\xa020\xa0ms",
+    "mfu": "mfu llama-3-8b --chip h100 --tokens-per-second 9000 --seq 8192 --recompute full",
+}
 
 
 def check(name: str, text: str) -> None:
@@ -237,5 +272,5 @@ def test_a_comparison_says_what_was_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_says_what_was_accepted(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(COMMANDS[name].split())
+    status = main([word.replace("\xa0", " ") for word in COMMANDS[name].split(" ")])
     check(name, "".join(capsys.readouterr()) + f"exits with {status}\n")
