@@ -113,3 +113,42 @@ def test_a_named_index_names_the_rows_even_if_its_numbers_are_evenly_spaced():
     by_batch = {1: {"TB/s": 3.0, "share": 0.96}, 16: {"TB/s": 3.1, "share": 0.974}}
     shown = readable(pd.DataFrame(by_batch).T.rename_axis("batch"))
     assert (shown.index.tolist(), shown.columns.name) == (["1", "16"], "batch")
+
+
+def test_a_table_of_the_terminal_has_the_columns_that_find_room():
+    wide = terminal.Grid(
+        ["kernel", "ms", *terminal.OPTIONAL, "why"],
+        [["k" * 20, "1234567", *["123456"] * len(terminal.OPTIONAL), "w" * 22]],
+    )
+    head, row = terminal.text_of(wide).splitlines()
+    assert head.split() == "kernel ms line lost ms cycles µs kernels launches why".split()
+    assert len(row) == 100
+    assert row.startswith("k" * 20 + "  1234567  123456   123456     123456   123456    123456  w")
+    wider = wide._replace(rows=[[*wide.rows[0][:-1], "w" * 23]])  # one that is narrower still fits
+    head = terminal.text_of(wider).splitlines()[0]
+    assert head.split() == "kernel ms line lost ms cycles µs kernels HBM MB why".split()
+    small = terminal.Grid(["a", "b", "c"], [["one two", "1", "x y"], ["z", "10", "w"]])
+    lines = ["first", "", "WHERE", "a         b  c", "one two   1  x y", "z        10  w"]
+    assert terminal.text_of("first", terminal.Heading("where"), small) == "\n".join(lines)
+    left = terminal.text_of(small._replace(right=False)).splitlines()
+    assert left == ["a        b   c", "one two  1   x y", "z        10  w"]
+
+
+def test_markdown_of_the_same():
+    table = terminal.Grid(["a", "b", "c"], [["one", "1", "x*y"]])
+    steps = terminal.Grid(["", ""], [["1.", "do\nthat"], ["note", "x|y"]])
+    said = terminal.markdown("first *x*", "a_b", terminal.Heading("where"), table, steps)
+    assert said.splitlines() == [
+        *(
+            "**first \\*x\\***",
+            "a\\_b",
+            "",
+            "### Where",
+            "",
+            "| a | b | c |",
+            "| :-- | --: | :-- |",
+        ),
+        *("| one | 1 | x\\*y |", "1. do  ", "   that", "- note: x\\|y"),
+    ]
+    left = terminal.markdown("x", table._replace(right=False)).splitlines()
+    assert left[2] == "| :-- | :-- | :-- |"
