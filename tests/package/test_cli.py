@@ -79,7 +79,7 @@ def test_a_function_of_a_script_says_what_to_call(tmp_path, function, arguments)
     assert (fn.__name__, tuple(rest)) == ("work", arguments)
     assert str(tmp_path) not in sys.path
     script.write_text(CALLS.replace("main", "first"), "utf-8")
-    with pytest.raises(BadValue, match="name one, calls.py:work or calls.py:pair"):
+    with pytest.raises(BadValue, match=r"name one, calls\.py:work or calls\.py:first or"):
         load_call(str(script))
 
 
