@@ -85,8 +85,9 @@ notebooks: $(READY) ## execute and normalise the notebooks (REFRESH=1: machine-d
 	@$(PY) -m tools.notebooks.run execute $(if $(REFRESH),--refresh)
 	@$(PY) -m tools.site.pictures
 
-predictions: $(READY) ## accept the scoreboard's predictions, then execute the notebooks
+predictions: $(READY) ## accept predictions and whole results, then execute the notebooks
 	@$(PY) -m tools.predictions --update
+	@$(PY) -m tools.accepted --update
 	@$(MAKE) notebooks
 
 records: $(READY) ## compile for TPUs again what the notebooks compile (Linux x86-64)

@@ -10,7 +10,7 @@ import roofline
 from roofline import validation
 from roofline.training.step import SLICES
 from roofline.validation import PublishedStep
-from tools import predictions
+from tools import accepted, predictions
 
 ALL = validation.steps()
 ROWS = [step for step in ALL if isinstance(step, PublishedStep)]
@@ -133,6 +133,10 @@ def test_every_prediction_is_the_one_that_was_accepted():
     changed = predictions.differing(predictions.kept(), predictions.now())
     hint = "if meant: python -m tools.predictions --update"
     assert not changed, "\n".join([*changed, hint])
+
+
+def test_tables_of_predictions_are_those_that_were_accepted():
+    assert accepted.changed("validation") == []
 
 
 # --- XLA's own programs ---------------------------------------------------------------------------
