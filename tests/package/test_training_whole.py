@@ -74,7 +74,7 @@ def whole(name):
         **{name: getattr(step, name) for name in NUMBERS},
         **{f"memory {name}": value for name, value in asdict(step.memory).items()},
         **{f"part {name}": value for name, value in step.waterfall().items()},
-        **{f"links {name}": value for name, value in step.networks.items()},
+        **{f"links {name}": value for name, value in sorted(step.networks.items())},
     }
     lines = [name, repr(step), *(f"{name}: {digits(value)}" for name, value in parts.items())]
     for row, sent in zip(step.table().to_dict("records"), step.exchanges, strict=True):
