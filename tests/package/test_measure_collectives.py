@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from kernel_suite import QUICK
 
 from roofline import measure
+from roofline.measure import multi_device
 from roofline.measure.multi_device import collective_cases, network_bytes
 from roofline_helpers import BadValue
 
@@ -46,3 +49,34 @@ def test_what_a_device_sends(kind, share):
 def test_one_device_is_refused_with_the_way_to_pretend():
     with pytest.raises(BadValue, match="force_host_platform"):
         collective_cases(devices=[object()])
+
+
+@pytest.mark.parametrize(("count", "kinds"), [(2, 5), (4, 6)])
+def test_cases_of_links(monkeypatch, count, kinds):
+    mesh = SimpleNamespace(devices=np.arange(count))
+    monkeypatch.setattr(multi_device, "device_mesh", lambda devices=None: mesh)
+    small, middle, large = (collective_cases([size])[0] for size in (2**10, 2**25, 2**28))
+    assert len(collective_cases([2**10])) == kinds  # of two devices both ways are one
+    assert [case.name for case in (small, middle, large)] == [
+        f"all-gather {size} over {count}" for size in ("1 KiB", "32 MiB", "256 MiB")
+    ]
+    assert [case.loops for case in (small, middle, large)] == [32, 8, 4]
+    assert middle.needs == 3 * 8 * 2**25
+    assert dict(middle.work.reads) == {"part": 2**25 / count}
+    assert middle.work.others["network"] == 2**25 * (count - 1) / count
+
+
+def test_cases_are_over_all_devices_and_halves_of_them(monkeypatch):
+    mesh = SimpleNamespace(devices=np.arange(7))
+    monkeypatch.setattr(multi_device, "device_mesh", lambda: mesh)
+    over = []
+
+    def listed(sizes, devices):
+        over.append((sizes, len(devices)))
+        return []
+
+    monkeypatch.setattr(multi_device, "collective_cases", listed)
+    for quick in (False, True):
+        multi_device.multi_device_cases(quick)
+    powers = tuple(4**n for n in range(5, 16))  # 1 KiB to 1 GiB
+    assert over == [(s, n) for s in (powers, (2**10, 2**16, 2**20)) for n in (7, 3)]

@@ -1,6 +1,7 @@
 """Measuring: a case that fails, the last cache, and what the command writes and never destroys."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -10,7 +11,9 @@ from measure_suite import case, record, run
 import roofline_helpers as rh
 from roofline import measure
 from roofline.cli import main
+from roofline.measure import machine, workloads
 from roofline.measure.machine import last_cache
+from roofline.measure.timing import summary
 from roofline.measure.workloads import kernel_cases, matmul_case, memory_cases
 from roofline_helpers import measured
 
@@ -89,3 +92,94 @@ def test_the_last_cache_is_the_chip_table_s(monkeypatch, platform, kind, size):
     device = SimpleNamespace(platform=platform, device_kind=kind)
     monkeypatch.setattr(jax, "devices", lambda: [device])
     assert last_cache() == size
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
+def test_passes_go_forwards_and_backwards_and_a_late_failure_is_a_note(monkeypatch):
+    order, seconds = [], iter(range(1, 10))
+
+    def clock(program, *, seconds, warm, begun):
+        order.append((program, seconds, warm))
+        if len(order) == 6:
+            raise RuntimeError("gone")
+        return summary([12e-6 * len(order)])
+
+    def listed(name, **changes):
+        return case(name, start=lambda x: name, make=lambda: (0,), **changes)
+
+    monkeypatch.setattr(workloads, "clock", clock)
+    monkeypatch.setattr(workloads, "busy", lambda: [f"busy {next(seconds)}"])
+    cases = [replace(listed(name), fn=None) for name in "ab"]
+    cases.append(replace(listed("c", warm=0.5, loops=3), fn=None))
+    kept = measure.run(chosen=cases, passes=2, progress=False)
+    assert order == [(n, 0.3, 0.5 if n == "c" else 0) for n in "abccba"]
+    medians = [[timing.median * 1e6 for timing in sample.passes] for sample in kept.samples]
+    assert medians == [[12], [24, 60], [pytest.approx(12), pytest.approx(16)]]  # c: in thirds
+    assert kept.samples[0].notes == ("failed in a later pass: RuntimeError: gone",)
+    assert kept.notes == ("busy 1", "busy 2")
+    assert kept.command == "roofline.measure.run()"
+
+
+@pytest.mark.parametrize(
+    ("needs", "free", "fits"),
+    [
+        (80, 100, True),
+        (81, 100, False),
+        (None, 81920, True),
+        (None, 81919, False),
+        (81, None, True),
+    ],
+)
+def test_a_case_takes_four_fifths_of_the_free_memory_at_most(monkeypatch, needs, free, fits):
+    monkeypatch.setattr(workloads, "free_memory", lambda: free)
+    monkeypatch.setattr(workloads, "clock", lambda *_, **__: summary([1.0]))
+    one = case("one", needs=needs, start=lambda x: None)  # 32 KiB: twice that, if it isn't said
+    kept = measure.run(chosen=[replace(one, fn=None)], progress=False)
+    assert (kept.samples[0].error is None) == fits
+
+
+def test_this_machine(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "_cores", lambda: 2)
+    for load, notes in ((2.5, 0), (2.6, 1)):
+        monkeypatch.setattr(machine.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert len(list(machine.busy())) == notes
+    stats = {"bytes_limit": 90, "bytes_in_use": 20}
+    gpu = SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
+    monkeypatch.setattr(machine, "first_device", lambda: gpu)
+    assert machine.free_memory() == 70
+    gpu.platform, texts = "cpu", {}
+    monkeypatch.setattr(machine, "Path", lambda path: Files(path, texts))
+    assert machine.free_memory() is None
+    texts["/proc/meminfo"] = "MemTotal: 9 kB\nMemAvailable:   5 kB\n"
+    assert machine.free_memory() == 5 * 1024
+    texts |= {"/sys/fs/cgroup/memory.max": "4000\n", "/sys/fs/cgroup/memory.current": "1000\n"}
+    assert machine.free_memory() == 3000
+    texts["/sys/fs/cgroup/memory.current"] = "4001"
+    assert machine.free_memory() == 0
+    texts |= {f"/sys/devices/system/cpu/cpu0/cache/{at}": size for at, size in enumerate(CACHES)}
+    assert machine.last_cache() == 3 * 2**20
+
+
+CACHES = ("48K", "3M", "1024K")
+
+
+class Files(str):
+    """A path whose file, and those below it, are in a table."""
+
+    def __new__(cls, path, texts):
+        self = super().__new__(cls, path)
+        self.texts = texts
+        return self
+
+    def __truediv__(self, name):
+        return Files(f"{self}/{name}", self.texts)
+
+    def read_text(self, *_, **__):
+        if self not in self.texts:
+            raise OSError
+        return self.texts[self]
+
+    def glob(self, _):
+        return [Files(path, self.texts) for path in self.texts if path.startswith(self)]

@@ -263,6 +263,7 @@ def test_no_device_receives_faster_than_its_links(where, nbytes):
         (lambda: net.topology("h100", 9), rh.BadValue, "2 hosts.*8, 10$"),  # twice five
         (lambda: net.topology("h20", 16), rh.BadValue, "8 chips.*links.nic.rate"),
         (lambda: net.all_gather(0, axis("v5e", "4x4", "x")), rh.BadValue, "nbytes.*0"),
+        (lambda: net.permute(1, axis("v5e", "4x4", "x"), hops=4), rh.BadValue, "under.* 4, got 4"),
         (lambda: net.all_gather(1, "x"), rh.BadType, "over.*'x'"),
         (lambda: net.topology("v5e").mesh({"data": "x", "tensor": 16}), rh.BadType, "tensor"),
         (lambda: net.collective("gather", 1, ()), rh.UnknownName, "Nearest: 'all-gather'"),

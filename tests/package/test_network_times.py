@@ -46,7 +46,9 @@ def test_a_collective_takes_what_it_takes_by_hand(asked, expected):
 def test_groups_with_a_stride_share_links():
     [near, far] = net.topology("v5e", "8x16").axes
     four, two = far.outer(4), near.outer(2)  # every fourth chip of a ring, of a line
+    three = net.topology("v5p", "4x8x12")["z"][0].outer(3)  # every fourth: a ring of three
     exchanges = {
+        net.all_gather(6e6, three): "4: 4 + 80 µs, 8 MB",
         net.all_to_all(8e6, four): "8: 8 + 80 µs, 4 MB",
         net.all_gather(8e6, two): "4: 4 + 320 µs, 16 MB",
         net.permute(2e6, four, hops=2): "8: 8 + 320 µs, 16 MB",
@@ -154,6 +156,12 @@ def test_a_mesh_as_it_is_laid(where, sizes, laid):
 )
 def test_networks_as_they_are_printed(place, text):
     assert repr(place) == text
+
+
+def test_two_devices_of_each_chip_of_three_slices():
+    place = net.topology("v7x", "2x2x4", slices=3, cores=True)
+    assert (place.slices, place.chips, place.members) == (3, 48, 96)
+    assert [axis.size for axis in place.axes] == [2, 2, 4, 3, 2]
 
 
 @pytest.mark.parametrize(
