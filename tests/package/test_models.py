@@ -85,7 +85,11 @@ def test_a_mixture_counts_what_a_token_meets():
     assert mixture.matrices - mixture.active_matrices == 32 * 6 * expert
     every_other = model("llama-4-maverick")
     assert (every_other.expert_layers, every_other.layers) == (24, 48)
-    assert model("deepseek-v3").expert_layers == 58
+    deepseek = model("deepseek-v3")
+    assert (deepseek.expert_layers, deepseek.dense_parameters) == (58, 3 * 7168 * 18432)
+    assert mixture.attention_parameters == 2 * 4096 * (4096 + 1024)
+    assert mixture.dense_parameters == 0
+    assert mixture.vocabulary_parameters == 2 * 32000 * 4096
 
 
 SMALL = {
