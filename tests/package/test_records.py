@@ -138,14 +138,3 @@ def test_a_field_that_is_wrong_is_named():
         with pytest.raises(BadRecord) as caught:
             storage.loads(kept(change), SCHEMA, Kept)
         assert str(caught.value) == message
-
-
-def test_members_that_nobody_knows_are_refused():
-    unknown = {
-        "samples[1] has an unknown member 'colour'": {"colour": 1},
-        "samples[1].part has an unknown member 'm'": {"part": {"n": 1, "m": 2}},
-    }
-    for message, change in unknown.items():
-        with pytest.raises(BadRecord) as caught:
-            storage.loads(kept(change), SCHEMA, Kept)
-        assert str(caught.value) == message
