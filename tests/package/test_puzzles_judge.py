@@ -271,7 +271,8 @@ def test_a_copy_counts_the_bytes_that_it_moves_as_another_type() -> None:
 
 def test_a_kernel_says_by_how_much_it_takes_too_much_memory() -> None:
     taken = 4 * 128 * 256 * 4  # two buffers of both blocks
-    assert doubled(RIGHT["blocks"], vmem=taken).startswith("passes")
+    assert doubled(RIGHT["blocks"], most=SIZE, vmem=taken).startswith("passes")
+    assert judging.VMEM == 16 * 2**20  # what the compiler gives a kernel on a v5e
     for fn, has, too_much in (
         (RIGHT["blocks"], "524 kB", 2048),
         (pipelined, "524 kB", 2048),  # its buffers are allocated inside

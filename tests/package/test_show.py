@@ -9,7 +9,16 @@ import pytest
 
 import roofline_helpers as rh
 from roofline import terminal
-from roofline_helpers.common.show import Fields, cell, many, readable, shortened, significant, span
+from roofline_helpers.common.show import (
+    Fields,
+    cell,
+    facts_html,
+    many,
+    readable,
+    shortened,
+    significant,
+    span,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +64,10 @@ def test_what_an_object_shows_of_its_fields_is_short():
         f"<some: rate 1.23e+03, few (1, 2, 3), more 4 entries, table 1 entries, text {'x' * 39}…>"
     )
     assert len(repr(Some("n" * 300, 1))) == 199
+    rows = facts_html("a <b>", {"rate": "1 & 2"}).replace("\n", "").replace(" ", "")
+    assert "<th>a&lt;b&gt;</th>" in rows
+    assert "<tr><th>rate</th><td>1&amp;2</td></tr>" in rows
+    assert "style" not in rows
 
 
 def test_a_text_is_shortened_to_so_many_characters_and_no_further():
