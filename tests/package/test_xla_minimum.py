@@ -227,21 +227,6 @@ def _line():
     return until.__code__.co_firstlineno + 1
 
 
-def test_data_choose():
-    def heavy(x):
-        return jnp.tanh(x @ x) @ x
-
-    chosen = jax.vmap(lambda p, x: lax.cond(p, heavy, lambda x: x, x))
-    least = need(chosen, spec(8, dtype=jnp.bool_), wide(8, 16, 16))
-    assert least.flops < 3 * 8 * 16 * 16  # the heavy side has a hundred times as many
-    assert any("cheaper" in note for note in least.notes)
-    branch = need(
-        lambda p, x: lax.cond(p, heavy, lambda x: x, x), spec(dtype=jnp.bool_), wide(8, 8)
-    )
-    assert branch.flops < 100
-    assert any("conditional" in note for note in branch.notes)
-
-
 # --- several devices, and chips -------------------------------------------------------------------
 
 

@@ -120,12 +120,19 @@ READ_OF_PICTURE = round(2160 * 8 / 9 * 9 / 10)  # the last row and the last colu
             (),
             Form("", (), 32),
         ),
-        (
-            call("cusolver_getrf", ("f32[2,3,5]{2,1,0}", "f32[7]{0}"), "f64[2,3,5]{2,1,0}"),
-            Flops(unknown=("cusolver_getrf",)),
-            (148, 240),
-            (),
-            Form("LU", (2, 3, 7), 32),
+        *(
+            (
+                call(target, (f"f32[{shape}]", "f32[7]"), "f64[2,3,5]"),
+                Flops(unknown=(target,)),
+                (148, 240),
+                (),
+                Form(kind, sizes, 32),
+            )
+            for target, shape, kind, sizes in (
+                ("cusolver_getrf", "2,3,5", "LU", (2, 3, 7)),
+                ("cusolver_geqrf", "6,5", "QR", (1, 6, 7)),
+                ("cu_lu_pivots", "6,5", "pivots", (6, 5, 7)),
+            )
         ),
     ],
 )
