@@ -27,6 +27,26 @@ def program(body, *others):
     return "\n".join(["HloModule test", *others, "ENTRY %main () -> f32[] {", body, "}"])
 
 
+def by_hand(name):
+    """Return the programs of a file of tests/data, each with what was worked out of it."""
+    text = (Path(__file__).resolve().parents[1] / "data" / name).read_text("utf-8")
+    kept = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    found = [tuple(block.strip().split("\n=> ")) for block in kept.strip().split("\n\n")]
+    assert len(found) > 10
+    return found
+
+
+def lines_of(text, *others):
+    """Return a program of these lines, of which the last is its result."""
+    *before, last = text.splitlines()
+    return program("\n".join([*(f"  {line}" for line in before), f"  ROOT {last}"]), *others)
+
+
+def listed(numbers):
+    """Return numbers by name as the files of tests/data have them."""
+    return " ".join(f"{name}:{number:.10g}" for name, number in numbers.items()) or "-"
+
+
 def only_row(text, platform="tpu"):
     """Return the only kernel of a program."""
     (row,) = xla.kernels(text, platform).rows

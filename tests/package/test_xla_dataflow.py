@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hlo_texts import ADD, program
+from hlo_texts import ADD, by_hand, lines_of, listed, program
 from random_programs import MARK, Program
 
 from roofline.xla.facts import facts_of
@@ -129,187 +129,28 @@ def test_share_of_a_product(name):
 
 # --- single operations: what is needed of their operands, and what is known of their values -------
 
-X = "x = f32[6,10] parameter(0)\n"
-ROWS = "\ny = f32[2,10] slice(t), slice={[1:3], [0:10]}"  # of what t is
-BELOW_7 = """n = s32[6,10] iota(), iota_dimension=1
-k = s32[] constant(7)
-s = s32[6,10] broadcast(k), dimensions={}
-c = pred[6,10] compare(n, s), direction=LT
-"""
-V = f"{X}v = f32[6,10] parameter(1)\n{BELOW_7}g = f32[6,10] convert(c)\n"
 
-
-def hlo(lines):
-    """Return a program whose last line is its result."""
-    *before, last = lines.splitlines()
-    return program("\n".join([*(f"  {line}" for line in before), f"  ROOT {last}"]), ADD)
-
-
-@pytest.mark.parametrize(
-    ("lines", "elements"),
-    [
-        (
-            f"{X}t = f32[10,6] transpose(x), dimensions={{1,0}}\n"
-            "y = f32[10,2] slice(t), slice={[0:10], [1:3]}",
-            [20],
-        ),
-        (
-            f"{X}w = f32[10,8] parameter(1)\nt = f32[6,10] reverse(x), dimensions={{0}}\n"
-            "r = f32[2,10] slice(t), slice={[0:2], [0:10]}\n"
-            "s = f32[2,10] slice(x), slice={[3:5], [0:10]}\ny = f32[2,10] add(r, s)",
-            [30, 0],
-        ),
-        (
-            f"{X}t = f32[6,7,10] broadcast(x), dimensions={{0,2}}\n"
-            "y = f32[6,2,3] slice(t), slice={[0:6], [1:3], [4:7]}",
-            [18],
-        ),
-        (f"{X}t = f32[60] reshape(x)\ny = f32[20] slice(t), slice={{[10:30]}}", [20]),
-        (
-            f"{X}z = f32[] constant(0)\nt = f32[9,21] pad(x, z), padding=1_2x2_0_1\n"
-            "y = f32[3,21] slice(t), slice={[0:3], [0:21]}",
-            [20],
-        ),
-        (
-            f"{X}i = s32[] parameter(1)\n"
-            "t = f32[2,10] dynamic-slice(x, i, i), dynamic_slice_sizes={2,10}\n"
-            "y = f32[2,3] slice(t), slice={[0:2], [4:7]}",
-            [6, 1],
-        ),
-        (
-            f"{X}w = f32[6,4] parameter(1)\nt = f32[6,14] concatenate(x, w), dimensions={{1}}\n"
-            "y = f32[6,5] slice(t), slice={[0:6], [7:12]}",
-            [18, 12],
-        ),
-        (
-            f"{X}z = f32[] constant(0)\nt = f32[6] reduce(x, z), dimensions={{1}}, to_apply=%add\n"
-            "y = f32[2] slice(t), slice={[1:3]}",
-            [20],
-        ),
-        (
-            f"{X}t = f32[6,10] sort(x), dimensions={{1}}, to_apply=%add\n"
-            "y = f32[2,1] slice(t), slice={[1:3], [0:1]}",
-            [20],
-        ),
-        (
-            "x = c64[4,6,8] parameter(0)\nt = c64[4,6,8] fft(x), fft_type=FFT, fft_length={8}\n"
-            "y = c64[4,2,1] slice(t), slice={[0:4], [1:3], [0:1]}",
-            [4 * 2 * 8],
-        ),
-        (
-            "x = f32[4,8,8] parameter(0)\nt = f32[4,8,8] cholesky(x)\n"
-            "y = f32[3,1,1] slice(t), slice={[0:3], [0:1], [0:1]}",
-            [3 * 8 * 8],
-        ),
-        (
-            f"{X}i = s32[4,1] parameter(1)\nt = f32[4,10] gather(x, i), offset_dims={{1}}, "
-            "collapsed_slice_dims={0}, index_vector_dim=1, slice_sizes={1,10}\n"
-            "y = f32[3,5] slice(t), slice={[1:4], [2:7]}",
-            [3 * 5, 4],
-        ),
-        (
-            f"{X}u = f32[6,3] parameter(1)\ni = s32[] parameter(2)\n"
-            f"t = f32[6,10] dynamic-update-slice(x, u, i, i){ROWS}",
-            [20, 6, 1],
-        ),
-        (
-            f"{X}i = s32[3,1] parameter(1)\nu = f32[3,10] parameter(2)\n"
-            "t = f32[6,10] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, "
-            f"index_vector_dim=1, to_apply=%add{ROWS}",
-            [20, 3, 30],
-        ),
-        (
-            f"{V}a = f32[6,10] multiply(x, g)\nb = f32[6,10] divide(g, v)\ny = f32[6,10] add(a, b)",
-            [42, 42],
-        ),
-        (f"{V}y = f32[6,10] select(c, x, v)", [42, 18]),
-        (
-            f"{X}w = f32[10,8] parameter(1)\nt = f32[6,8] dot(x, w), lhs_contracting_dims={{1}}, "
-            "rhs_contracting_dims={0}\ny = f32[2,3] slice(t), slice={[1:3], [2:5]}",
-            [20, 30],
-        ),
-        (
-            "x = f32[4,6,10] parameter(0)\nw = f32[10,8,4] parameter(1)\n"
-            "t = f32[4,6,8] dot(x, w), lhs_batch_dims={0}, rhs_batch_dims={2}, "
-            "lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
-            "y = f32[3,2,5] slice(t), slice={[0:3], [1:3], [2:7]}",
-            [3 * 2 * 10, 10 * 5 * 3],
-        ),
-        (
-            "x = f32[4,9,3] parameter(0)\nw = f32[2,3,7] parameter(1)\n"
-            "t = f32[4,8,7] convolution(x, w), window={size=2}, dim_labels=b0f_0io->b0f\n"
-            "y = f32[3,1,5] slice(t), slice={[0:3], [0:1], [1:6]}",
-            [3 * 9 * 3, 2 * 3 * 5],
-        ),
-        (
-            "x = f32[4,9,3] parameter(0)\nw = f32[1,3,7] parameter(1)\n"
-            "t = f32[4,9,7] convolution(x, w), window={size=1}, dim_labels=b0f_0io->b0f\n"
-            "y = f32[3,2,5] slice(t), slice={[0:3], [0:2], [1:6]}",
-            [3 * 2 * 3, 3 * 5],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("lines", "elements"), by_hand("needed_elements.txt"))
 def test_elements_that_are_needed_of_each_argument(lines, elements):
-    graph, _, needs = read(hlo(lines))
-    assert [needs[node].elements for node in graph.parameters] == pytest.approx(elements)
+    graph, _, needs = read(lines_of(lines, ADD))
+    assert " ".join(f"{needs[node].elements:g}" for node in graph.parameters) == elements
 
 
-COUNTERS = f"n = s32[6,10] iota(), iota_dimension=0\nm = s32[6,10] iota(), iota_dimension=1\n{X}"
-
-
-@pytest.mark.parametrize(
-    ("lines", "nonzero", "varies", "distinct", "most", "zeros"),
-    [
-        *(
-            (f"{COUNTERS}y = pred[6,10] compare(n, m), direction={way}", *counts, "compare")
-            for way, counts in {  # pairs of 0 … 5 and 0 … 9
-                "LT": (39, {0, 1}, 60, {1: 9}),
-                "LE": (45, {0, 1}, 60, {}),
-                "GT": (15, {0, 1}, 60, {0: 5, 1: 5}),
-                "GE": (21, {0, 1}, 60, {1: 6}),
-                "EQ": (6, {0, 1}, 60, {0: 1, 1: 1}),
-                "NE": (54, {0, 1}, 60, {1: 9}),
-            }.items()
-        ),
-        (f"{V}y = f32[6,10] multiply(g, x)", 42, {0, 1}, 60, {1: 7}, "compare"),
-        (
-            "i = s32[6] parameter(0)\nm = s32[6,10] iota(), iota_dimension=1\n"
-            "s = s32[6,10] broadcast(i), dimensions={0}\n"
-            "c = pred[6,10] compare(s, m), direction=EQ\n"
-            "y = pred[10,6] transpose(c), dimensions={1,0}",
-            *(6, {0, 1}, 60, {0: 1}, "compare"),
-        ),
-        (
-            f"{X}z = f32[] constant(0)\np = f32[9,21] pad(x, z), padding=1_2x2_0_1\n"
-            "y = f32[9,21] tanh(p)",
-            *(60, {0, 1}, 189, {}, "pad"),
-        ),
-        (
-            f"{X}z = f32[] constant(0)\nb = f32[6,4] broadcast(z), dimensions={{}}\n"
-            "p = f32[6,24] concatenate(x, b, x), dimensions={1}\n"
-            "y = f32[6,8] slice(p), slice={[0:6], [4:20:2]}",
-            *(6 * 6, {0, 1}, 48, {}, "broadcast"),
-        ),
-        (
-            "x = f32[] parameter(0)\nb = f32[6,10] broadcast(x), dimensions={}\n"
-            "r = f32[60] reshape(b)\ny = f32[60] negate(r)",
-            *(60, set(), 1, {}, None),
-        ),
-        (
-            "v = f32[10] parameter(0)\nb = f32[6,10] broadcast(v), dimensions={1}\n"
-            "y = f32[6,10] multiply(b, b)",
-            *(60, {1}, 10, {}, None),
-        ),
-    ],
-)
-def test_what_is_known_of_a_value(lines, nonzero, varies, distinct, most, zeros):
-    graph, known, _ = read(hlo(lines))
-    facts = known[graph.results[0]]
-    assert facts.nonzero.elements == pytest.approx(nonzero)
-    if facts.values is not None and graph.results[0].dtype == "pred":
-        assert facts.false.elements == 60 - nonzero
-    assert (set(facts.varies), facts.distinct, facts.most) == (varies, distinct, most)
-    assert (facts.zeros and facts.zeros.op) == zeros
+@pytest.mark.parametrize(("lines", "known"), by_hand("values_known.txt"))
+def test_what_is_known_of_a_value(lines, known):
+    graph, facts, _ = read(lines_of(lines, ADD))
+    [result] = graph.results
+    it = facts[result]
+    found = (
+        f"{it.nonzero.elements:g}",
+        " ".join(map(str, sorted(it.varies))) or "-",
+        f"{it.distinct:g}",
+        listed(it.most),
+        str(it.zeros and it.zeros.op),
+    )
+    assert "; ".join(found) == known
+    if it.values is not None and result.dtype == "pred":
+        assert it.false.elements == result.size - it.nonzero.elements
 
 
 # --- random programs ------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hlo_texts import ADD, only_row, program
+from hlo_texts import ADD, by_hand, only_row, program
 
 from roofline import xla
 from roofline.xla.flops import Flops
@@ -144,55 +144,12 @@ def test_a_call_of_a_library_counts_what_it_states(text, flops, moved, matmul, f
 
 ONE = "  %n = s32[2,1]{1,0} parameter(5)\n  %v = bf16[5,9]{1,0} parameter(6)\n"
 ONE += "  %c = bf16[2,9]{1,0} parameter(7)\n"
-ROWS = "update_window_dims={1}, inserted_window_dims={0}, index_vector_dim=1"
 
 
-@pytest.mark.parametrize(
-    ("line", "form"),
-    [
-        ("f32[3,7]{1,0} reduce(%x, %z), dimensions={1}, to_apply=%two", ("reduction", (3, 5, 7))),
-        ("f32[5]{0} reduce(%x, %z), dimensions={0,2}, to_apply=%two", ("reduction", (5, 21, 1))),
-        ("f32[5,9]{1,0} sort(%t), dimensions={0}, to_apply=%two", ("sort", (1, 5, 9))),
-        ("c64[5,5]{1,0} fft(%t), fft_type=RFFT, fft_length={9}", ("FFT", (5, 9, 1))),
-        (
-            "f32[5,9]{1,0} select-and-scatter(%t, %w, %z), window={size=3x3 stride=2x2}, "
-            "select=%two, scatter=%two",
-            ("scatter", (45,)),
-        ),
-        (
-            "f32[2,9]{1,0} reduce-window(%t, %z), window={size=3x2 stride=2x1}, to_apply=%two",
-            ("scan", (18, 6, 1)),
-        ),
-        (f"f32[5,9]{{1,0}} scatter(%t, %n, %u), {ROWS}, to_apply=%two", ("atomics", (2, 5, 9))),
-        (f"f32[5,9]{{1,0}} scatter(%t, %n, %u), {ROWS}, to_apply=%add", ("atomics", (2, 5, 9))),
-        (
-            f"bf16[5,9]{{1,0}} scatter(%v, %n, %c), {ROWS}, to_apply=%add",
-            ("atomics of 16 bits", (2, 5, 9), 16),
-        ),
-        (
-            f"f32[5,9]{{1,0}} scatter(%t, %n, %u), {ROWS}, unique_indices=true, to_apply=%add",
-            ("scatter", (2, 5, 9)),
-        ),
-        ("f32[2,9]{1,0} gather(%t, %n), offset_dims={1}, slice_sizes={1,9}", ("gather", (2, 5, 9))),
-        ("f32[9,5]{1,0} transpose(%t), dimensions={1,0}", ("transpose", (45,))),
-        ("f32[5,9]{0,1} copy(%t)", ("transpose", (45,))),
-        ("f32[5,9]{1,0} copy(%t)", ("stream", ())),
-        ("bf16[5,9]{1,0} convert(%t)", ("stream", (45,), 16)),
-        (
-            "f32[2,4]{1,0} dot(%u, %t), lhs_contracting_dims={1}, rhs_contracting_dims={1}",
-            ("matmul", (2, 9, 5)),
-        ),
-        (
-            "f32[3,5,5]{2,1,0} dot(%x, %x), lhs_batch_dims={0}, rhs_batch_dims={0}, "
-            "lhs_contracting_dims={2}, rhs_contracting_dims={2}",
-            ("matmul", (5, 7, 5)),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("line", "form"), by_hand("kernel_forms.txt"))
 def test_forms_have_the_sizes_that_laws_go_by(line, form):
-    row = only_row(program(f"{GIVEN}{ONE}  ROOT %y = {line}", ADD, TWO), "gpu")
-    kind, sizes, bits = (*form, 32)[:3]
-    assert row.form == Form(kind, sizes, bits)
+    it = only_row(program(f"{GIVEN}{ONE}  ROOT %y = {line}", ADD, TWO), "gpu").form
+    assert f"{it.kind}; {' '.join(map(str, it.sizes)) or '-'}; {it.bits}" == form
 
 
 # --- a program's rows in order: how often each runs, and what is beside it -----------------------
