@@ -183,6 +183,7 @@ def test_a_sum_in_a_loop_or_in_its_condition_counts_in_each_turn():
         (((3, 0), (6, 3), (9, 6), (12, 9), (0, 12)), ((0, 3, 6, 9, 12),), -1),
         (((0, 6), (6, 12), (12, 3), (3, 9), (9, 0)), ((0, 3, 6, 9, 12),), 2),
         (((0, 9), (9, 3), (3, 12), (12, 6), (6, 0)), ((0, 3, 6, 9, 12),), -2),
+        (((0, 2), (2, 1), (1, 3)), ((0, 1, 2, 3),), 2),  # the farthest: others go back by one
         (((5, 5), (2, 2)), ((2,), (5,)), 0),
         (((5, 5), (2, 7)), ((2, 7),), 1),
     ],
@@ -277,3 +278,61 @@ def test_exchanges_wait_for_their_links_and_kernels_for_exchanges():
     )
     assert timeline.exposed == (0, 4, 2, 0, 0, 4, 0, 2)
     assert timeline.busy == {"x+": 7, "x-": 7, "y+": 6, "y-": 6}
+
+
+def fused_step(name, inside, result):
+    """Return a fusion that starts, carries on or awaits an exchange beside its own work."""
+    return (
+        f"%{name} (p: f32[64]) -> f32[32] {{\n  p = f32[64] parameter(0)\n"
+        f"  w = f32[32] parameter(1)\n{inside}  n = f32[32] negate(w)\n  ROOT r = {result}\n}}"
+    )
+
+
+def test_a_chain_of_fusions_moves_what_it_passes_on_once():
+    held = "(f32[64], f32[32])"
+    sums = "  s = f32[64] all-reduce(p), replica_groups={{0,1}}, channel_id=9, to_apply=%add\n"
+    call = '  c = f32[64] custom-call(s), custom_call_target="AsyncCollective{}"\n'
+    passed = "output_to_operand_aliasing={{0}: (0, {})}"
+    text = program(
+        f"""  x = f32[64] parameter(0)
+  w = f32[32] parameter(1)
+  a = {held} fusion(x, w), kind=kCustom, calls=%first, {passed}
+  ax = f32[64] get-tuple-element(a), index=0
+  aw = f32[32] get-tuple-element(a), index=1
+  b = {held} fusion(ax, aw), kind=kCustom, calls=%middle, {passed}
+  bx = f32[64] get-tuple-element(b), index=0
+  bw = f32[32] get-tuple-element(b), index=1
+  y = f32[32] sine(bw)
+  ROOT z = f32[64] fusion(bx, y), kind=kCustom, calls=%last""",
+        ADD,
+        fused_step("first", sums + call.format("Start"), f"{held} tuple(c, n)"),
+        fused_step("middle", sums, f"{held} tuple(s, n)"),
+        fused_step("last", sums + call.format("Done"), "f32[64] bitcast(c)"),
+    )
+    rows = xla.kernels(text).rows
+    assert [
+        (r.name, r.read_bytes, r.written_bytes, r.behind, r.overlaps, bool(r.collective))
+        for r in rows
+    ] == [
+        ("a", 256 + 128, 128, 2, True, True),
+        ("b", 128, 128, 0, False, False),
+        ("y", 128, 128, 0, False, False),
+    ]
+
+
+def test_a_byte_on_a_link_costs_as_much_as_ten_of_memory():
+    """A sum of 64 numbers over two devices is dearer than a sine of 200."""
+    summed = (
+        "%summed (p: f32[64]) -> f32[64] {\n  p = f32[64] parameter(0)\n"
+        "  ROOT s = f32[64] all-reduce(p), replica_groups={{0,1}}, to_apply=%add\n}"
+    )
+    taken = (
+        "%taken (p: f32[200]) -> f32[64] {\n  p = f32[200] parameter(0)\n  t = f32[200] sine(p)\n"
+        "  ROOT c = f32[64] bitcast(t)\n}"
+    )
+    text = (
+        "  i = s32[] parameter(0)\n  x = f32[64] parameter(1)\n  w = f32[200] parameter(2)\n"
+        "  ROOT y = f32[64] conditional(i, x, w), branch_computations={%summed, %taken}"
+    )
+    rows = xla.kernels(program(text, ADD, summed, taken)).rows
+    assert [(row.name, row.launches, row.dearest) for row in rows] == [("s", 0, 1), ("t", 1, 0)]

@@ -1,13 +1,16 @@
 """Rows of single instructions as a whole, worked out by hand, with no two sizes alike."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hlo_texts import ADD, by_hand, only_row, program
 
 from roofline import xla
-from roofline.xla.flops import Flops
+from roofline.xla.flops import Flops, reorders
 from roofline.xla.forms import Form
+from roofline.xla.hlo import Site, parse
+from roofline.xla.metadata import SourceLine
 from roofline_helpers.common.checks import BadValue
 
 TWO = """%two (a: f32[], b: f32[]) -> f32[] {
@@ -150,6 +153,61 @@ ONE += "  %c = bf16[2,9]{1,0} parameter(7)\n"
 def test_forms_have_the_sizes_that_laws_go_by(line, form):
     it = only_row(program(f"{GIVEN}{ONE}  ROOT %y = {line}", ADD, TWO), "gpu").form
     assert f"{it.kind}; {' '.join(map(str, it.sizes)) or '-'}; {it.bits}" == form
+
+
+FUSED = """%inner (a: bf16[3,5]) -> f32[3,7] {
+  %a = bf16[3,5]{1,0:T(8,128)(2,1)} parameter(0)
+  %b = bf16[5,7]{1,0:T(8,128)(2,1)S(1)} parameter(1)
+  %d = f32[3,7]{1,0:T(8,128)} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}, \
+operand_precision={highest,highest}, metadata={op_name="jit(f)/mlp/up/dot_general" \
+source_file="/me/model.py" source_line=7}
+  ROOT %t = f32[3,7]{1,0:T(8,128)} tanh(%d)
+}"""
+
+
+def test_a_row_of_a_tpu_as_a_whole():
+    text = program(
+        """  %x = bf16[3,5]{1,0:T(8,128)(2,1)} parameter(0)
+  %w = bf16[5,7]{1,0:T(8,128)(2,1)S(1)} parameter(1)
+  ROOT %y = f32[3,7]{1,0:T(8,128)} fusion(%x, %w), kind=kOutput, calls=%inner, \
+backend_config={"window_config":{"estimated_cycles":"1234"}}""",
+        FUSED,
+    )
+    row = xla.Row(
+        "y",
+        "fusion",
+        "matmul of mlp.up",
+        SourceLine("me/model.py", 7),
+        "jit(f)/mlp/up/dot_general",
+        {"dot": 1, "tanh": 1},
+        Flops(matrix=210, vector=21, transcendentals=21),
+        {"hbm": 30, "vmem": 70},
+        {"hbm": 84},
+        cycles=1234,
+        padding=2 * (8 * 128 - 15) + 4 * (8 * 128 - 21),
+        matrix_types=("bf16 highest",),
+        matmul=(3, 7, 5),
+    )
+    assert only_row(text) == row
+    for unknown in ("0", str(2**62)):
+        assert only_row(text.replace("1234", unknown)) == replace(row, cycles=None)
+
+
+@pytest.mark.parametrize(
+    ("line", "moves"),
+    [
+        ("f32[1,5,9]{2,0,1} copy(%x)", False),  # only an axis of one place
+        ("f32[1,5,9]{1,2,0} copy(%x)", True),
+        ("f32[5,1,9]{2,1,0} transpose(%x), dimensions={1,0,2}", False),
+        ("f32[5,1,9]{2,0,1} transpose(%x), dimensions={1,0,2}", False),
+        ("f32[9,1,5]{2,1,0} transpose(%x), dimensions={2,0,1}", True),
+        ("f32[9,1,5]{0,2,1} transpose(%x), dimensions={2,0,1}", False),
+        ("f32[1,5,9]{1,2,0} negate(%x)", False),
+    ],
+)
+def test_what_changes_the_order_in_memory(line, moves):
+    module = parse(program(f"  %x = f32[1,5,9]{{2,1,0}} parameter(0)\n  ROOT %y = {line}"))
+    assert reorders(Site(module, module.entry, module.entry.root)) is moves
 
 
 # --- a program's rows in order: how often each runs, and what is beside it -----------------------
