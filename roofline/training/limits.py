@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from roofline import network
 from roofline.network import Topology
 from roofline.network.axes import Over
@@ -68,7 +70,8 @@ def most_tensor(topology: Topology, over: Over, d_ff: float) -> float:
     >>> round(most_tensor(cube, cube["x"], d_ff=28672), 1)
     16.7
     """
-    return single("d_ff", d_ff) / least_tokens(topology, over)
+    width, fewest = single("d_ff", d_ff), least_tokens(topology, over)
+    return width / fewest if fewest else math.inf
 
 
 def largest_tensor(topology: Topology, d_ff: float) -> int:
@@ -83,7 +86,7 @@ def largest_tensor(topology: Topology, d_ff: float) -> int:
     32
     """
     largest = size = 1
-    while topology.chips % (size := 2 * size) == 0:
+    while topology.members % (size := 2 * size) == 0:
         group = topology.mesh({"fsdp": topology.members // size, "tensor": size})["tensor"]
         if most_tensor(topology, group, d_ff) >= size:
             largest = size

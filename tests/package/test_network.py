@@ -257,6 +257,7 @@ def test_no_device_receives_faster_than_its_links(where, nbytes):
     ("asked", "error", "words"),
     [
         (lambda: net.topology("t4"), rh.UnknownName, "T4.*v4"),
+        (lambda: net.topology("l4", 1, slices=2), rh.UnknownName, "L4 has no links"),
         (lambda: net.topology("v5e", "4x4x4"), rh.BadValue, "16x16.*4x4x4"),
         (lambda: net.topology("mi300x", 16), rh.BadValue, "8 chips"),
         (lambda: net.topology("h100", 100), rh.BadValue, "13 hosts.*96, 104"),

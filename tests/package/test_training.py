@@ -460,10 +460,15 @@ def test_mxfp8_writes_what_it_multiplies_twice(chip, model, mesh):
 
 def test_sums_over_replicas_wait_for_the_last_microbatch():
     setting = {"mesh": {"data": 64}, "seq": 512, "recompute": "none"}
+    stages = {**setting, "mesh": {"pipeline": 2, "data": 32}}
     once, often = (llama("h100", 64, microbatches=n, **setting) for n in (1, 4))
     summed = sum(e.seconds for e in often.exchanges)
     busy = often.compute + often.elementwise
     assert often.waterfall()["exchanges beyond compute"] == approx(summed - busy / 4)
+    grouped = llama("h100", 64, microbatches=4, interleave=2, **stages)  # two of four at last
+    summed = sum(e.seconds for e in grouped.exchanges if e.role == "data")
+    busy = grouped.compute + grouped.elementwise
+    assert grouped.waterfall()["exchanges beyond compute"] == approx(summed / 2 - busy / 6)
     half = once.waterfall()["exchanges beyond compute"]  # weights, behind the forward third
     assert half == approx(summed / 2 - (once.compute + once.elementwise) / 3)
 
@@ -613,3 +618,54 @@ def test_what_would_make_a_step_fit(capacity, said):
 def test_what_bounds_a_layer(parts, bound, seconds):
     layer = training.Layer(42, *parts)
     assert (layer.bound, layer.seconds, layer.attainable) == (bound, seconds, 42 / seconds)
+
+
+@pytest.mark.parametrize(
+    ("chip", "shape", "options", "wide", "narrow"),
+    [
+        # 450 GB/s n / (n - 1) over 989 TFLOP/s: of 28672 14.9 and of 9000 4.7 at 8, 5.5 at 4
+        ("h100", 16, {}, 8, 4),
+        # 50 GB/s n / (n - 1) a link over 197 TFLOP/s: a line of 8 has one link, 8.3 and 2.6, a ring
+        # of 16 two, 15.5; a square of 4 has two, 6.1
+        ("v5e", "8x16", {}, 8, 4),
+        ("v6e", "4x8", {"slices": 2}, 4, 1),
+        ("v7x", "4x4x4", {"cores": True}, 2, 2),  # inside a chip
+    ],
+)
+def test_the_largest_group_that_splits_a_width(chip, shape, options, wide, narrow):
+    place = net.topology(chip, shape, **options)
+    found = [training.largest_tensor(place, width) for width in (28672, 9000)]
+    assert found == [wide, narrow]
+
+
+def test_a_width_has_a_part_for_each_chip():
+    assert cut("v5e", 16, 512, d_ff=16).flops == 4 * 512 * 8192 * 16
+    with pytest.raises(rh.BadValue, match="16 chips can't split a width of 15"):
+        cut("v5e", 16, 512, d_ff=15)
+
+
+def test_stages_wait_for_the_slowest_hop_and_must_send_over_the_fastest():
+    place = net.topology("v6e", "4x4", slices=4)
+    deep = replace(SMALL, layers=8)
+    step = training.step(deep, place, {"pipeline": 8, "fsdp": 8}, batch=8, seq=9000)
+    [hop] = [exchange for exchange in step.exchanges if exchange.role == "pipeline"]
+    [must] = hop.least
+    assert [axis.network for axis in (hop.collective.axes[0], must.axes[0])] == ["dcn", "ici"]
+    assert (hop.collective.nbytes, must.nbytes) == (2 * 9000 * 384, 9000 * 384)
+
+
+def test_dense_feed_forwards_beside_experts_are_gathered_with_them():
+    mixer = models.layers.attention(384, 12, 4, 64)
+    block = models.layers.Block(mixer, (models.layers.FeedForward(1000), EXPERTS))
+    both = replace(ROUTED, blocks=(block,) * 6)
+    step = training.step(both, net.topology("gb200", 10), {"fsdp": 10}, batch=10, seq=9)
+    attention = 384 * (12 + 2 * 4) * 64 + 12 * 64 * 384
+    weights = attention + 3 * 384 * 1000 + 10 * 3 * 384 * 640 + 384 * 10
+    assert exchanged(step)["fsdp", "weights of a layer of experts"] == (12, 2 * weights)
+
+
+def test_a_tiny_step_takes_what_its_update_does():
+    step = training.step(SMALL, net.topology("h100", 1), {"data": 1}, batch=1, seq=1)
+    # fp32 weights and both moments are read and written, a gradient read
+    assert step.update == approx(SMALL.parameters * (8 + 4 + 16) / 3350e9)
+    assert step.least_seconds == step.update
