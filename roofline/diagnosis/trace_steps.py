@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.trace import RUN, Event, Span, Trace, is_exchange, typical_runs, union
-from roofline_helpers.common.show import si
+from roofline_helpers.common.show import many, si
 
 
 def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list[str]]:
@@ -29,7 +29,7 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
     seconds = [step.seconds for step in steps]
     typical = _typical(steps)
     which = (
-        f"{len(steps)} complete steps on {device}, {how}, of {si(min(seconds), 's')} to "
+        f"{many(len(steps), 'complete step')} on {device}, {how}, of {si(min(seconds), 's')} to "
         f"{si(max(seconds), 's')}: rows are of the {len(typical)} nearest the median"
     )
     idle = {}

@@ -79,7 +79,7 @@ class Upgrade:
     before: Explanation
     after: Explanation
     pairs: tuple[Pair, ...]
-    common: float = 1.0
+    common: float
 
     def __bool__(self) -> bool:
         return self._call != "same" or any(pair.verdict != "same" for pair in self.pairs)

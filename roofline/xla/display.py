@@ -249,7 +249,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     """Return what was counted: label and text."""
     more = "at least " if report.unknown else ""
     known = [end.intensity for end in report.ends]
-    numbers = " to ".join(significant(each) for each in sorted(filter(None, known)))
+    numbers = " to ".join(dict.fromkeys(map(significant, sorted(filter(None, known)))))
     intensity = "unknown" if None in known else f"{more}{numbers or 0} FLOP/byte"
     said = [si(report.xla_flops, "FLOP")] if report.xla_flops is not None else []
     said += [f"{si(report.xla_bytes, 'B')} accessed"] if report.xla_bytes is not None else []

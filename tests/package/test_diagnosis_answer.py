@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kept_records import LADDERS, step_of
@@ -13,6 +14,7 @@ from roofline.diagnosis import Explanation
 from roofline.diagnosis.answer import PARTS, answer, parts_of
 from roofline.diagnosis.pictures import roofline
 from roofline.diagnosis.rows import TimedRow
+from roofline.xla.flops import Flops
 from roofline.xla.ledger import Row
 from roofline.xla.metadata import SourceLine
 from roofline_helpers.common.show import si
@@ -91,37 +93,60 @@ def test_what_is_in_no_row_is_told_where_it_is_the_largest_loss() -> None:
         assert (answer(longer)[-1] == said) is (times > 1)
 
 
-def one(row: TimedRow, why: Explanation) -> Explanation:
-    """Return an explanation whose only row takes the whole call."""
-    return replace(why, rows=(row,), runs=(row.seconds,), findings=(), hand=None)
+ALONE = TimedRow(
+    "copy",
+    "kernel",
+    1e-3,
+    1e-3,
+    kernel=Row("copy", "copy", read={"hbm": round(4.8e12 * 0.9e-3)}),
+    limit="hbm",
+    least=0.9e-3,
+    reachable=0.95e-3,
+)
+"""A copy at the published rate of an H200, which takes 0.9 ms of 1 ms."""
+
+UNDECLARED = replace(ALONE.kernel, flops=Flops(unknown=("a call",)))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "part"),
     [
-        ({}, "is bound by memory"),
-        ({"least": 1.1e-3}, "beat the published roof"),
-        ({"busy": 2e-3}, "can't be told: 100% of it (1 ms) goes to kernels that overlap"),
-        ({"limit": "matrix"}, "published ceilings limit in one way"),
-        ({"limit": "hbm or vector"}, "whose bytes data choose"),
-        ({"reachable": None}, "no roof here"),
-        ({"reachable": 0.3e-3}, "goes to what kernels take beyond the time of their bytes"),
-        ({"kind": "host"}, "mostly waits"),
-        ({"kind": "wait"}, "waits for another device"),
+        ({}, "memory"),
+        ({"busy": 1.19e-3}, "memory"),
+        ({"busy": 1.21e-3}, "overlapping"),
+        ({"least": 1.01e-3}, "cached"),
+        ({"least": 1.01e-3, "busy": 1.21e-3}, "overlapping"),
+        ({"least": 0.917e-3}, "memory"),  # of which its bytes take 98.1%
+        ({"least": 0.92e-3}, "ceilings"),  # 97.8%
+        ({"limit": "matrix"}, "ceilings"),
+        ({"limit": "matrix", "least": 0.92e-3}, "compute"),
+        ({"limit": "vector", "least": 0.92e-3}, "vector"),
+        ({"limit": "hbm or vector"}, "data"),
+        ({"reachable": None}, "no roof"),
+        ({"reachable": 0.0}, "above"),
+        ({"kernel": UNDECLARED, "reachable": 0.81e-3}, "memory"),
+        ({"kernel": UNDECLARED, "reachable": 0.79e-3}, "undeclared"),
+        ({"label": "ncclDevKernel_AllReduce"}, "network"),
+        ({"kind": "gap"}, "idle"),
+        ({"kind": "host"}, "idle"),
+        ({"kind": "loop"}, "idle"),
+        ({"kind": "wait"}, "wait"),
+        ({"kind": "transfer"}, "transfer"),
     ],
 )
 def test_a_bound_is_claimed_only_if_it_survives(
-    decode_step: Explanation, changes: dict[str, float | str | None], says: str
+    decode_step: Explanation, changes: dict[str, Any], part: str
 ) -> None:
-    """A copy at the published rate of an H200, and one change after the other."""
-    moved = round(4.8e12 * 0.9e-3)
-    copy = Row("copy", "copy", read={"hbm": moved})
-    row = TimedRow("copy", "kernel", 1e-3, 1e-3, kernel=copy, limit="hbm", least=0.9e-3)
-    row = replace(replace(row, reachable=0.95e-3), **changes)  # type: ignore[arg-type]
-    said = answer(one(row, decode_step))
-    assert said[0].startswith("No cause of lost time")
-    assert says in said[1]
-    assert "No kernel of this call is known" in answer(replace(decode_step, rows=()))[-1]
+    row = replace(ALONE, **changes)
+    why = replace(decode_step, rows=(row,), runs=(row.seconds,), findings=(), hand=None)
+    parts = parts_of(why)
+    reached = (row.reachable or 0.0) if part in ("memory", "compute", "vector") else 1e-3
+    assert {name: took for name, took in parts.items() if took} == pytest.approx(
+        {part: reached} | ({"above": 1e-3 - reached} if reached < 1e-3 else {})
+    )
+    assert answer(why)[0] == "No cause of lost time found."
+    longest = part if reached > 0.5e-3 else "above"
+    assert PARTS[longest] in answer(why)[1]
 
 
 def test_the_words_come_first_on_one_page_of_100_columns() -> None:

@@ -17,6 +17,7 @@ from roofline.diagnosis.ceilings import ceilings_of
 from roofline.diagnosis.rows import TimedRow, family_of, join
 from roofline.diagnosis.trace import Event, Trace, programs_in, read_trace
 from roofline.diagnosis.trace_steps import prepared
+from roofline.diagnosis.upgrade import _half
 
 
 def told(trace: Trace, runs: slice, change: Callable[[Event], Event] | None = None) -> Explanation:
@@ -121,21 +122,54 @@ def test_a_change_within_twice_the_spread_of_both_sides_is_noise(
     assert (pair.verdict, pair.spread) == (verdict, pytest.approx(0.01 * 2**0.5))
 
 
-@pytest.mark.parametrize(("longer", "common"), [(9, 1.2), (8, 1.2), (7, 1.0), (1, 1.0)])
+@pytest.mark.parametrize(
+    ("kernels", "longer", "times", "common"),
+    [
+        (10, 9, 1.2, 1.2),
+        (10, 8, 1.2, 1.2),
+        (10, 7, 1.2, 1.0),
+        (10, 1, 1.2, 1.0),
+        (5, 5, 0.7, 0.7),
+        (4, 4, 1.2, 1.0),  # too few to tell
+        (10, 10, 1.03, 1.03),
+        (10, 10, 1.02, 1.0),
+    ],
+)
 def test_a_clock_is_another_one_where_four_in_five_kernels_say_so(
-    longer: int, common: float
+    kernels: int, longer: int, times: float, common: float
 ) -> None:
     before, after = (
         [
-            TimedRow(name, "kernel", *[0.05 * (times if n < longer else 1)] * 4)
-            for n, name in enumerate("abcdefghij")
+            TimedRow(name, "kernel", *[0.05 * (factor if n < longer else 1)] * 4)
+            for n, name in enumerate("abcdefghij"[:kernels])
         ]
-        for times in (1.0, 1.2)
+        for factor in (1.0, times)
     )
     upgrade = compare(call_of(before), call_of(after))
     assert upgrade.common == pytest.approx(common)
     slower = sum(pair.verdict == "slower" for pair in upgrade.pairs)
-    assert slower == (0 if common > 1 else longer)
+    assert slower == (0 if common != 1 or times < 1.05 else longer)
+
+
+@pytest.mark.parametrize(
+    ("runs", "after", "verdict"),
+    [
+        (3, 0.32, "slower"),
+        (2, 0.32, "same"),
+        (2, 0.335, "slower"),
+        (2, 0.27, "same"),
+        (2, 0.265, "faster"),
+    ],
+)
+def test_few_runs_leave_twice_as_much_to_noise(runs: int, after: float, verdict: str) -> None:
+    sides = [call_of([TimedRow("it", "kernel", *[seconds] * 4)]) for seconds in (0.3, after)]
+    [pair] = compare(sides[0], replace(sides[1], runs=(1.0,) * runs)).pairs
+    assert pair.verdict == verdict
+
+
+def test_the_spread_of_many_runs_is_that_of_their_quartiles() -> None:
+    assert _half([1, 6, 2, 4, 5, 3]) == 2.5  # of six, all
+    assert _half([1, 6, 2, 7, 4, 5, 3]) == 1.5
 
 
 def test_the_command_compares_what_ran(

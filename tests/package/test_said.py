@@ -5,6 +5,7 @@ To accept another text, remove its file in data/said and run this test: it write
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -81,10 +82,13 @@ CHOICE = replace(
     needed=Needed(40_000_000, {"bf16": 6e9}, 5e7),
     findings=FINDINGS,
 )
+PLACES = tuple(
+    replace(CHOSEN[0], op_name=f"jit(f)/layer_{n}/up_{n}x/dot", launches=n) for n in range(1, 28)
+)
 SHORT = Row("k", "add", "add", read={"hbm": 1000}, written={"hbm": 3000})
 REPORTS: dict[str, Callable[[], Report]] = {
     "chosen": lambda: CHOICE,
-    "chosen-of-many": lambda: replace(CHOICE, rows=CHOSEN[3:] * 9, findings=()),
+    "chosen-of-many": lambda: replace(CHOICE, rows=(*CHOSEN[3:] * 4, *PLACES), findings=()),
     "latency": lambda: replace(BASE, target="h200", platform="gpu", rows=(SHORT,), findings=()),
     "nothing": lambda: replace(BASE, rows=(), notes=()),
     "loop": lambda: read("while-unknown.v6e", needed=Needed(3e6, refused="its loop is unknown")),
@@ -241,6 +245,15 @@ COMMANDS = {
 }
 
 
+FRAMES: dict[str, Callable[[], Any]] = {
+    "table-of-chosen": lambda: CHOICE.table(),
+    "table-of-call": lambda: CALL.table(),
+    "table-of-functions": lambda: replace(CALL, rows=(*ROWS, *ABOVE)).table(by="function"),
+    "table-of-devices": lambda: step_of("train-step", 0).table(by="device"),
+    "table-of-upgrade": lambda: compare(CALL, LATER).table(),
+}
+
+
 def check(name: str, text: str) -> None:
     """Compare a text with the accepted one, without the versions on its last line."""
     file = KEPT / f"{name}.txt"
@@ -266,8 +279,23 @@ def test_an_explanation_says_what_was_accepted(name: str, recorded: Any) -> None
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_comparison_says_what_was_accepted(name: str) -> None:
     pair = PAIRS[name]()
-    told = pair.describe() if isinstance(pair, Changes) else text_of(*pair.parts())
-    check(name, f"{pair!r}\n\n{told}\n")
+    if isinstance(pair, Upgrade):
+        check(name, f"{pair!r}\n\n{text_of(*pair.parts())}")
+        return
+    numbers = [
+        f"{each.kind}: {each.seconds:.6g} s, {each.hbm_bytes:.6g} B, {each.flops:.6g} FLOP"
+        for each in pair.changes
+    ]
+    check(name, "\n".join([repr(pair), "", pair.describe(), "", *numbers]))
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_table_has_what_was_accepted(name: str) -> None:
+    check(name, FRAMES[name]().to_csv(float_format="%.6g"))
+
+
+def test_a_comparison_says_the_same_to_programs() -> None:
+    check("upgrade-data", json.dumps(compare(LATER, CALL).data(), indent=1))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

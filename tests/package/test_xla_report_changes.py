@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 from kept_records import kept_report
 
+from roofline.xla import Flops, Row
+from roofline.xla.changes import Changes, _difference
 from roofline.xla.compiler import MemoryStats
 from roofline.xla.kernel import line_of
 from roofline.xla.report import Report
@@ -54,6 +56,52 @@ def test_the_line_of_many_kernels_is_that_which_takes_longest_in_all():
     ]
     again = SimpleNamespace(work=SimpleNamespace(source="b.py:2"), roof_seconds=2e-6)
     assert line_of([*kernels, again]) == "b.py:2"
+
+
+PRODUCT = Row("k", "fusion", "dot", flops=Flops(7e9, 3e8), read={"hbm": 6_000_000})
+GREW = "outside of any function: grew"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"launches": 3}, "; HBM 6 MB → 18 MB; FLOPs 7.3 GFLOP → 21.9 GFLOP; new: dot"),
+        ({"flops": Flops(9e9, 3e8)}, "; FLOPs 7.3 GFLOP → 9.3 GFLOP; new: dot"),
+        ({"flops": Flops(7e9, 5e8)}, "; FLOPs 7.3 GFLOP → 7.5 GFLOP; new: dot"),
+        ({"read": {"hbm": 9_000_000}}, "; HBM 6 MB → 9 MB; new: dot"),
+        ({"read": {"hbm": 6_000_000, "vmem": 5000}}, "; VMEM 0 B → 5 kB; new: dot"),
+        ({"role": "matmul"}, None),
+        ({"name": "k.7", "cycles": 9, "opcode": "dot"}, None),
+    ],
+)
+def test_a_kernel_is_the_same_if_its_work_is(changes, told):
+    before = replace(REPORT, rows=(PRODUCT,))
+    listed = before.diff(replace(REPORT, rows=(replace(PRODUCT, **changes),))).changes
+    texts = [str(change).partition("; expected")[0] for change in listed]
+    assert texts == ([] if told is None else [f"{GREW}{told}"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (2e-3, 2.0019e-3, "nothing changed"),
+        (2e-3, 2.0021e-3, "nothing changed: 2 ms expected became 2 ms (+0.1%)"),
+        (2e-3, 1.9979e-3, "nothing changed: 2 ms expected became 2 ms (-0.1%)"),
+        (2e-3, 3e-3, "nothing changed: 2 ms expected became 3 ms (+50.0%)"),
+        (2e-3, None, "nothing changed"),
+        (0.0, 3e-3, "nothing changed"),
+    ],
+)
+def test_a_time_is_told_if_it_changed_by_a_thousandth(before, after, told):
+    assert Changes((), (before, after), ("x", "x")).describe() == told
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [(198, 200, []), (197, 200, ["HBM 197 B → 200 B"]), (200, 198, []), (0, 2, ["HBM 0 B → 2 B"])],
+)
+def test_a_hundredth_is_a_difference(before, after, told):
+    assert _difference("HBM", (before, after), "B") == told
 
 
 def test_an_unrolled_loop_is_called_one():
