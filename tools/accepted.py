@@ -41,6 +41,9 @@ CASES, RESULTS = (books.ROOT / f"tests/data/accepted.{ending}" for ending in ("t
 CLOSE = 1e-8
 """Share by which a number may differ from the one that was accepted."""
 
+WITH_BOARD = ("predict: own steps", "validation")
+"""Results that need every prediction of the scoreboard."""
+
 OF_STEP = (
     *("seconds", "comms", "tokens_per_second", "time_per_token", "least_seconds", "flops"),
     *("matrix_flops", "bytes", "intensity", "peak", "mfu", "rests", "missed", "has_laws"),
@@ -140,6 +143,15 @@ def of_mfu(case: Mapping[str, Any]) -> dict[str, Any]:
     return {"printed": printed, "numbers": [run.mfu, run.hfu, run.recomputed, *run.counts.values()]}
 
 
+def of_predict(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the predictions of a file of steps."""
+    return _by_row(validation.predict(CASES.with_name(case["file"])))
+
+
+def _by_row(table: Any) -> dict[str, Any]:
+    return {"columns": [*table], **{str(at): row for at, row in table.T.to_dict("list").items()}}
+
+
 def of_kind(kind: str) -> dict[str, Any]:
     """Return what is expected of kernels of a kind: of some that were measured, and of larger."""
     rows = [features_of_row(row) for row in measured_kernels() if row["kind"] == kind]
@@ -187,10 +199,7 @@ def of_validation() -> dict[str, Any]:
         "served": validation.served(40).drop(columns=["date", "engine", "source", "error"]),
         "kinds": validation.kinds(every=40),
     }
-    return {
-        name: {str(at): row for at, row in table.T.to_dict("list").items()}
-        for name, table in tables.items()
-    }
+    return {name: _by_row(table) for name, table in tables.items()}
 
 
 WAYS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
@@ -200,6 +209,7 @@ WAYS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "judge": of_judge,
     "program": of_program,
     "mfu": of_mfu,
+    "predict": of_predict,
 }
 
 
@@ -251,7 +261,11 @@ def differing(one: Any, other: Any, where: str = "") -> Iterator[str]:
 def changed(name: str) -> list[str]:
     """Return what differs in one result, and how to accept it."""
     lines = [*differing(kept()[name], now(name), name)]
-    return [*lines[:20], "if meant: python -m tools.accepted --update"] if lines else []
+    return (
+        [*(line[:300] for line in lines[:20]), "if meant: python -m tools.accepted --update"]
+        if lines
+        else []
+    )
 
 
 def main() -> int:

@@ -45,15 +45,37 @@ def test_the_book_s_times(job, chip, seconds, slower, verdict):
     )
 
 
-def test_a_time_passes_through_every_verdict():
-    normal = Expected(1e-3, 0.9e-3, 1.2e-3, "its class")
-    words = [judged(t, normal, 0.5e-3, "memory").verdict for t in (4e-4, 8e-4, 1e-3, 1.4e-3, 2e-3)]
-    assert words == ["impossible", "faster than its kind", "normal", "slow for its kind", "far off"]
-    least = [judged(t, normal, 0.9e-3, "memory").verdict for t in (0.875e-3, 0.89e-3)]
-    assert least == ["impossible", "faster than its kind"]  # a clock may be off by two hundredths
+@pytest.mark.parametrize(
+    ("seconds", "least", "verdict", "step", "advice"),
+    [
+        (0.48, 0.5, "impossible", 3, "count again"),
+        (0.49, 0.5, "faster than its kind", 7, "move fewer bytes"),  # a clock may be off by 2%
+        (0.92, 1.0, "normal", 7, "move fewer bytes"),  # measured ones were as fast
+        (0.9, 0.5, "normal", 7, "move fewer bytes"),
+        (1.2, 0.5, "normal", 7, "move fewer bytes"),
+        (1.21, 0.5, "slow for its kind", 6, "time another implementation in the same program"),
+        (1.5, 0.5, "slow for its kind", 6, "time another implementation in the same program"),
+        (1.51, 0.5, "far off", 6, "compare the bytes"),
+    ],
+)
+def test_a_time_s_verdict(seconds, least, verdict, step, advice):
+    found = judged(seconds, Expected(1.0, 0.9, 1.2, "its class"), least, "memory")
+    assert (found.verdict, found.step) == (verdict, step)
+    assert found.next.startswith(advice)
+
+
+def test_what_takes_less_than_ten_microseconds_is_a_launch():
+    small = Expected(1e-5, 0.9e-5, 1.2e-5, "its class")
+    words = [judged(t, small, 1e-6, "compute").next.partition(":")[0] for t in (0.99e-5, 1e-5)]
+    assert words == ["launch fewer kernels", "ask for fewer FLOPs, or a narrower type"]
+
+
+def test_a_time_that_nobody_knows_is_said():
     unknown = judged(1e-3, Expected(None, 0.5e-3, math.inf), 0.5e-3, "compute")
     assert (unknown.verdict, unknown.expected, unknown.step) == ("not measured", None, 6)
-    assert str(unknown).startswith("1 ms can't be judged")
+    assert str(unknown) == (
+        "1 ms can't be judged: no kernel like it was measured; 500 µs is the least"
+    )
 
 
 def test_the_interval_of_a_law_holds_nine_in_ten_of_its_table():

@@ -1,5 +1,6 @@
 """Records: ceilings out of samples, files, and the committed ones."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -43,6 +44,31 @@ def test_ceilings_are_the_best_of_their_samples():
     assert roof.vector == MADE.vector_peaks["fp32"] == pytest.approx(5e11)
     with pytest.raises(UnknownName, match="fp64"):
         MADE.roofline("fp64")
+
+
+def test_a_sample_s_figures_by_hand():
+    passes = [measured.Timing(t, t / 2, t * 0.9, t * 1.3, 2 * t, 5, 7) for t in (2e-3, 5e-3, 3e-3)]
+    sample = measured.Sample(
+        *("copy", "memory", "pallas", "fp32", 6e9, 4e9, 12e9),
+        passes=(replace(passes[0], notes=("unstable: a", "b")), *passes[1:]),
+        counters={"dram_read": 5.0, "dram_written": 2.0},
+        notes=("b", "drifting: c"),
+        runs=(2e-3, 3e-3, 5e-3, 4e-3),
+        network=9e9,
+    )
+    assert passes[0].spread == pytest.approx(0.4)
+    assert [sample.seconds, sample.spread, sample.run_spread] == pytest.approx([3e-3, 1, 3 / 3.5])
+    assert [sample.rate, sample.bandwidth, sample.intensity] == pytest.approx([2e12, 4e12, 0.5])
+    assert sample.dram_bytes == 7
+    assert math.isnan(replace(sample, runs=(1.0,)).run_spread)
+    assert replace(sample, runs=(2.0, 4.0)).run_spread == pytest.approx(2 / 3)
+    assert sample._cells(between=False) == {
+        **{"": "copy (pallas)", "type": "fp32", "time": "3 ms", "GB/s": pytest.approx(4000)},
+        **{"GFLOP/s": pytest.approx(2000), "FLOP/byte": 0.5, "note": "b, c, a"},
+    }
+    assert sample._cells(between=True)["link GB/s"] == pytest.approx(3000)
+    unmeasured = replace(sample, passes=(), error="refused", source="jax")._cells(between=False)
+    assert [*unmeasured.values()] == ["copy", "fp32", None, None, None, 0.5, "refused, b, c"]
 
 
 # --- the committed ones ---------------------------------------------------------------------------

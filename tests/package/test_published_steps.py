@@ -135,8 +135,9 @@ def test_every_prediction_is_the_one_that_was_accepted():
     assert not changed, "\n".join([*changed, hint])
 
 
-def test_tables_of_predictions_are_those_that_were_accepted():
-    assert accepted.changed("validation") == []
+@pytest.mark.parametrize("name", accepted.WITH_BOARD)
+def test_tables_of_predictions_are_those_that_were_accepted(name):
+    assert accepted.changed(name) == []
 
 
 # --- XLA's own programs ---------------------------------------------------------------------------

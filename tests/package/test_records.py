@@ -41,6 +41,12 @@ def test_saved_and_loaded(tmp_path):
     assert storage.load(str(path), SCHEMA, dict) == GOOD
 
 
+def test_more_than_a_dozen_members_are_a_table():
+    for count, lines in ((12, 3), (13, 17)):
+        text = storage.dumps({"numbers": {str(n): n for n in range(count)}})
+        assert text.count("\n") == lines
+
+
 @pytest.mark.parametrize("point", ["fsync", "replace"])
 def test_an_interruption_leaves_the_earlier_record(tmp_path, monkeypatch, point):
     path = storage.save(tmp_path / "a.json", GOOD)
