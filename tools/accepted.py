@@ -260,12 +260,8 @@ def differing(one: Any, other: Any, where: str = "") -> Iterator[str]:
 
 def changed(name: str) -> list[str]:
     """Return what differs in one result, and how to accept it."""
-    lines = [*differing(kept()[name], now(name), name)]
-    return (
-        [*(line[:300] for line in lines[:20]), "if meant: python -m tools.accepted --update"]
-        if lines
-        else []
-    )
+    lines = [line[:300] for line in differing(kept()[name], now(name), name)]
+    return [*lines[:20], "if meant: python -m tools.accepted --update"] if lines else []
 
 
 def main() -> int:
