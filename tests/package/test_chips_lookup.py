@@ -17,7 +17,7 @@ def test_every_chip_is_found_by_all_its_names():
 # As JAX's device_kind, torch.cuda.get_device_name and nvidia-smi print them, with the dense peak of
 # 16 bits, TFLOP/s, by which a published MFU divides.
 PRINTED = {
-    **dict.fromkeys(("TPU v4", "tpu-v4-podslice"), 275),
+    **dict.fromkeys(("TPU v4", "tpu-v4-podslice", "TPU v4 32GiB"), 275),
     **dict.fromkeys(("TPU v5 lite", "tpu-v5-lite-podslice"), 197),
     **dict.fromkeys(("TPU v5", "TPU v5p"), 459),
     **dict.fromkeys(("TPU v6 lite", "tpu-v6e-slice"), 918),
