@@ -140,6 +140,8 @@ def test_a_table_of_the_terminal_has_the_columns_that_find_room():
     wider = wide._replace(rows=[[*wide.rows[0][:-1], "w" * 23]])  # one that is narrower still fits
     head = terminal.text_of(wider).splitlines()[0]
     assert head.split() == "kernel ms line lost ms cycles µs kernels HBM MB why".split()
+    least = [terminal._least([text, "b"]) for text in ("a bb", "a " * 10 + "bb", "x" * 21)]
+    assert least == [4, 20, 21]  # a short text stays in one line, a long word whole
     small = terminal.Grid(["a", "b", "c"], [["one two", "1", "x y"], ["z", "10", "w"]])
     lines = ["first", "", "WHERE", "a         b  c", "one two   1  x y", "z        10  w"]
     assert terminal.text_of("first", terminal.Heading("where"), small) == "\n".join(lines)
