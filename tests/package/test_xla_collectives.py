@@ -8,7 +8,7 @@ from hlo_texts import ADD, only_row, program
 import roofline_helpers as rh
 from roofline import xla
 from roofline.xla.collectives import CollectiveOp, axes_of_mesh, mesh_groups, rings, whole
-from roofline.xla.kernel import CompiledKernel, Links, kernel_of, timeline_of
+from roofline.xla.kernel import CompiledKernel, Links, grouped, kernel_of, timeline_of
 from roofline.xla.ledger import with_axes
 from roofline.xla.roofs import DeviceRoofs
 from roofline_helpers.roofline import Roofline
@@ -336,3 +336,48 @@ def test_a_byte_on_a_link_costs_as_much_as_ten_of_memory():
     )
     rows = xla.kernels(program(text, ADD, summed, taken)).rows
     assert [(row.name, row.launches, row.dearest) for row in rows] == [("s", 0, 1), ("t", 1, 0)]
+
+
+RING = 15 / 16 * 8e8 / 100e9 + 8e-6  # both ways at 50 GB/s, 1 µs to each of the eight farthest
+
+
+@pytest.mark.parametrize(
+    ("kind", "into", "out", "hops", "axis", "seconds"),
+    [
+        ("all-gather", 5 * 10**7, 8 * 10**8, 1, "y", RING),
+        ("collective-broadcast", 5 * 10**7, 8 * 10**8, 1, "y", RING),
+        ("reduce-scatter", 8 * 10**8, 5 * 10**7, 1, "x", RING),
+        ("all-reduce", 8 * 10**8, 8 * 10**8, 1, "x", 2 * RING),
+        ("collective-permute", 10**9, 10**9, 1, "x", 0.02 + 1e-6),
+        ("collective-permute", 10**9, 10**9, -3, "x", 3 * (0.02 + 1e-6)),
+        ("collective-permute", 10**9, 10**9, 0, "y", 0.02 + 1e-6),
+        ("collective-permute", 10**9, 10**9, 3, "x, y", 0.02 + 1e-6),  # neighbours on a snake
+        ("all-gather", 5 * 10**7, 8 * 10**8, 1, "x, z", None),
+        ("all-gather", 5 * 10**7, 8 * 10**8, 1, None, None),
+    ],
+)
+def test_least_seconds_on_a_slice_of_v5e(kind, into, out, hops, axis, seconds):
+    links = Links(rh.chip("v5e"), "16x16", {"x": 16, "y": 16}, 256)
+    found = links.seconds(CollectiveOp("e", kind, into, out, 16, axis=axis, hops=hops))
+    assert found == (seconds and pytest.approx(seconds))
+
+
+def test_groups_of_kernels_begin_with_the_longest():
+    """By the roof or by cycles, whichever is longer; then by bytes."""
+    device = DeviceRoofs(rh.chip("v5e"))  # 819 GB/s, and 1.5 cycles a ns
+
+    def kernel(role, read, cycles=None, launches=1):
+        row = xla.Row(role=role, read={"hbm": read}, cycles=cycles, launches=launches)
+        return kernel_of(row, device)
+
+    kernels = [
+        kernel("first", 819_000),
+        kernel("bytes", 2 * 819_000, launches=3),
+        kernel("cycles", 819_000, cycles=6000),
+        kernel("few bytes", 81_000, cycles=3000),
+        kernel("more bytes", 819_000, cycles=3000),
+        kernel("first", 2 * 819_000, launches=2),
+    ]
+    groups = grouped(kernels, "role")
+    assert list(groups) == ["bytes", "first", "cycles", "more bytes", "few bytes"]
+    assert groups["first"] == [kernels[0], kernels[-1]]

@@ -19,6 +19,8 @@ def test_a_shape_has_type_size_memory_and_tiles():
     assert it.bytes == 2048 * 1000 * 2
     assert it.padded_bytes == 2048 * 1024 * 2
     assert str(it) == "bf16[2048,1000]"
+    assert shape("f32[100]{0:T(8,128)}").padded_bytes == 4 * 128
+    assert shape("f32[3,5,9]{0,2,1:T(4,8)}").padded_bytes == 4 * 5 * 12 * 8
 
 
 def test_bytes_of_a_shape():

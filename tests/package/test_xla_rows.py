@@ -155,6 +155,14 @@ def test_forms_have_the_sizes_that_laws_go_by(line, form):
     assert f"{it.kind}; {' '.join(map(str, it.sizes)) or '-'}; {it.bits}" == form
 
 
+@pytest.mark.parametrize(("declared", "noted"), [(80, True), (88, False), (96, True)])
+def test_a_declared_cost_that_differs_is_noted(declared, noted):
+    cost = {"custom_call_config": {"cost_estimate": {**DECLARED, "bytes_accessed": declared}}}
+    notes = xla.kernels(call("mine", ("f32[3,5]",), "f32[7]", cost)).notes
+    said = f"y: its author declares {declared} bytes, it moves 88; the latter count"
+    assert notes == ((said,) if noted else ())
+
+
 FUSED = """%inner (a: bf16[3,5]) -> f32[3,7] {
   %a = bf16[3,5]{1,0:T(8,128)(2,1)} parameter(0)
   %b = bf16[5,7]{1,0:T(8,128)(2,1)S(1)} parameter(1)
