@@ -18,6 +18,7 @@ from roofline.xla.roofs import at_best, least_kernel, main_dtype
 from roofline.xla.targets import assumed_vector_peak, clock_of
 from roofline_helpers import chips
 from roofline_helpers.chips import floor_of
+from roofline_helpers.common.checks import UnknownName
 from roofline_helpers.common.show import si
 from roofline_helpers.measured.kernels import (
     NOT_MEASURED,
@@ -27,7 +28,7 @@ from roofline_helpers.measured.kernels import (
     kernel_laws,
 )
 from roofline_helpers.measured.laws import law_of, least_times
-from roofline_helpers.roofline import Kernel
+from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.work import flash_attention, matmul
 
 
@@ -86,7 +87,7 @@ def expected_features(features: Features, chip: chips.Chip) -> Expected | None:
     """Return the time to expect of one launch of what has these features; None if not measured.
 
     On a GPU whose kernels were measured only by serving libraries, what XLA's take beside those of
-    an H100 and an H200 counts.
+    an H100 and an H200 counts. No law describes products of a type without a peak, or no elements.
 
     Examples
     --------
@@ -95,6 +96,9 @@ def expected_features(features: Features, chip: chips.Chip) -> Expected | None:
     ['measured, 15 like it', "libraries' kernels"]
     >>> expected_features(Features("sort", 1e6, sizes=(1, 10**5, 1)), chips.chip("b200"))
     """
+    roof = _roof(features.dtype, chip)
+    if roof is None or 0 in features.sizes[1:]:
+        return None
     found = expected_kernel(features, chip)
     beside = kernel_laws().kinds.get(f"{features.kind} beside libraries")
     if found is not None or beside is None:
@@ -106,12 +110,22 @@ def expected_features(features: Features, chip: chips.Chip) -> Expected | None:
     law = law_of(of_kind[features.kind], chip)
     if law is None:
         return None
-    roof = chip.roofline(features.dtype)
     times = features.flops / roof.peak, features.bytes / roof.bandwidth
     seconds = beside.weights["law"] * float(law.time(*times, features.sizes[1]))
     low, high = beside.low / (1 + law.law.p90), beside.high * (1 + law.law.p90)
     why = f"the law of {law.shapes} shapes of serving libraries on {chip.name}"
     return Expected(seconds, low * seconds, high * seconds, "libraries' kernels", why)
+
+
+def _roof(dtype: str, chip: chips.Chip) -> Roofline | None:
+    """Return the roofline of a type; None if the chip has no peak for it, as for products of int32.
+
+    These run as any loop does, which no law describes.
+    """
+    try:
+        return chip.roofline(dtype)
+    except UnknownName:
+        return None
 
 
 CYCLES, TURNS = "the compiler's cycles", "unknown turns"
@@ -251,9 +265,12 @@ def like(row: Row, chip: chips.Chip) -> Like | None:
     if chip.kind != "gpu" or len(row.matrix_types) != 1 or "×" in row.matrix_types[0]:
         return None
     dtype = main_dtype(row.matrix_types) or ""
+    roof = _roof(dtype, chip)
+    if roof is None:
+        return None
     if row.role.startswith("cuDNN attention"):
         law = law_of(flash_attention(1, 128, 128, dtype=dtype, causal=True), chip)
-        times = row.matrix_flops / chip.roofline(dtype).peak, 0.0
+        times = row.matrix_flops / roof.peak, 0.0
         if law is None:
             return None
         return Like(times[0] / at_best(law).compute, times[0] / law.compute)

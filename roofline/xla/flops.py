@@ -495,7 +495,7 @@ def matmul_sides(site: Site) -> tuple[int, ...]:
     if len(products) != 1 or products[0][0].opcode != "dot":
         return ()
     product, lhs, rhs = products[0]
-    k = math.prod(lhs.dims[d] for d in product.numbers("lhs_contracting_dims"))
+    k = math.prod(lhs.dims[d] for d in product.numbers("lhs_contracting_dims")) or 1
     m, n = lhs.elements // k, rhs.elements // k
     return (m, n, k) if m * n == product.shape.elements else ()
 

@@ -127,7 +127,7 @@ def _product(site: Site) -> tuple[int, ...]:
 
 def _sides(dot: Instruction, lhs: Shape, rhs: Shape) -> tuple[int, int, int]:
     """Return m, k and n of one matmul of a batch."""
-    k = math.prod(lhs.dims[d] for d in dot.numbers("lhs_contracting_dims"))
+    k = math.prod(lhs.dims[d] for d in dot.numbers("lhs_contracting_dims")) or 1
     batch = max(round(lhs.elements / k * (rhs.elements / k) / max(dot.shape.elements, 1)), 1)
     return lhs.elements // k // batch, k, rhs.elements // k // batch
 

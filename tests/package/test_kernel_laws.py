@@ -12,6 +12,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hlo_texts import dot
 
 import roofline_helpers as rh
 from measurements.kernel_laws import Kind, summary
@@ -27,6 +28,7 @@ from roofline.xla.expected import (
     expected_features,
     expected_of,
     floor_of_launch,
+    like,
 )
 from roofline.xla.hlo import parse
 from roofline.xla.kernel import kernel_of
@@ -127,6 +129,31 @@ ENTRY %m (a: f32[1048576]) -> f32[1048576] {
     assert (found.seconds, found.high, found.source) == (None, math.inf, "not measured")
     assert found.low == pytest.approx(2 * 4 * 2**20 / 3.35e12)
     assert str(found) == "at least 2.5 µs, not measured"
+
+
+TYPES = "pred s4 s8 s16 s32 s64 u8 f8e4m3fn f4e2m1fn f16 bf16 f32 f64 c64 c128".split()
+MULTIPLIED = {  # where kernels like its own were measured, and the chip has a peak for the type
+    "h200": "s8 u8 f8e4m3fn f16 bf16 f32 f64 c64 c128",
+    "b200": "f8e4m3fn f4e2m1fn f16 bf16",
+    "a100-80gb": "s8 u8 f16 bf16",
+    "t4": "",
+}
+
+
+@pytest.mark.parametrize(("key", "known"), MULTIPLIED.items())
+def test_a_product_of_a_type_without_a_peak_has_no_time(key: str, known: str) -> None:
+    """It runs as any loop does: at least a launch, and nothing raises."""
+    device = DeviceRoofs(rh.chip(key).per_device())
+    found = {}
+    for dtype in TYPES:
+        (row,) = kernels(dot().replace("f32", dtype), "gpu").rows
+        assert like(row, device.chip) is None  # its memory limits it, if the chip multiplies it
+        found[dtype] = expected_of(kernel_of(row, device))
+    assert [dtype for dtype in TYPES if found[dtype].seconds] == known.split()
+    assert found["s32"].low == least_kernel(device.chip)
+    for empty in (dot().replace("32", "0"), dot().replace("16", "0")):  # along, and inside
+        (row,) = kernels(empty, "gpu").rows
+        assert expected_of(kernel_of(row, device)).seconds is None
 
 
 def test_as_many_kernels_like_it_as_four_are_worth_half() -> None:
