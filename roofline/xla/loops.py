@@ -38,11 +38,9 @@ class _Table(NamedTuple):
 MOST_TURNS = 200_000
 """Turns of loops, or elements of an array, for which each number is known; of more, none is."""
 
-_COPIES = VIEWS | {"copy-start", "copy-done"}
 _PARTS = frozenset(
-    "slice slice-start slice-done dynamic-slice all-gather all-gather-start all-gather-done "
-    "optimization-barrier opt-barrier async-start async-done async-update pad collective-permute "
-    "collective-permute-start collective-permute-done reduce-precision".split()
+    "slice dynamic-slice all-gather optimization-barrier opt-barrier pad collective-permute "
+    "reduce-precision".split()
 )
 """Opcodes whose result keeps the operand's name, although its values may differ."""
 
@@ -70,7 +68,7 @@ def _value(
     parameters: Sequence[Any],
     affine: bool,
 ) -> Any:
-    first, opcode = operands[0] if operands else None, instruction.opcode
+    first, opcode = operands[0] if operands else None, instruction.base
     if opcode == "parameter":
         position = int(instruction.literal or 0)
         return parameters[position] if position < len(parameters) else None
@@ -83,7 +81,7 @@ def _value(
         return first[index] if index < len(first) else None
     if opcode == "convert" and isinstance(first, int | np.ndarray) and not affine:
         return _in_range(first, instruction.shape.dtype)
-    if opcode == "get-tuple-element" or opcode in _COPIES:
+    if opcode == "get-tuple-element" or opcode in VIEWS or opcode.endswith(("-done", "-update")):
         return first
     if opcode == "dynamic-slice" and isinstance(first, _Table):
         at = number_of(operands[1]) if len(operands) == 2 else None
@@ -95,7 +93,9 @@ def _value(
     if opcode == "while":
         kept = carried(program, instruction, first)
         return [None if isinstance(v, int | np.ndarray) else v for v in kept]
-    if opcode in ("fusion", "call") and (not operands or any(v is not None for v in operands)):
+    if opcode in ("fusion", "call", "async") and (
+        not operands or any(v is not None for v in operands)
+    ):
         inner = program.called(instruction, "calls", "to_apply")[0]
         return values_of(program, inner, operands, affine=affine)[inner.root.name]
     if instruction.shape.is_scalar:

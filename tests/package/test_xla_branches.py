@@ -169,6 +169,58 @@ def test_a_constant_chooses_its_branch():
         assert ledger.notes == ()
 
 
+ASYNC = """
+%slice (p: pred[4], n: s32[]) -> pred[1] {
+  %p = pred[4]{0} parameter(0)
+  %n = s32[] parameter(1)
+  ROOT %s = pred[1]{0} dynamic-slice(%p, %n), dynamic_slice_sizes={1}
+}
+%one (x: f32[64]) -> f32[64] {
+  %x = f32[64]{0} parameter(0)
+  ROOT %tanh = f32[64]{0} tanh(%x)
+}
+%none (x: f32[64]) -> f32[64] {
+  ROOT %x = f32[64]{0} parameter(0)
+}
+%body (c: (s32[], f32[64], pred[4])) -> (s32[], f32[64], pred[4]) {
+  %c = (s32[], f32[64]{0}, pred[4]{0}) parameter(0)
+  %n = s32[] get-tuple-element(%c), index=0
+  %x = f32[64]{0} get-tuple-element(%c), index=1
+  %all = pred[4]{0} get-tuple-element(%c), index=2
+  %begun = ((pred[4]{0}, s32[]), pred[1]{0}, u32[]) START(%all, %n), kind=kLoop, calls=%slice
+  %first = s32[] constant(1)
+  %next = s32[] add(%n, %first)
+  %done = pred[1]{0} DONE(%begun)
+  %if = pred[] bitcast(%done)
+  %y = f32[64]{0} conditional(%if, %x, %x), true_computation=%one, false_computation=%none
+  ROOT %t = (s32[], f32[64]{0}, pred[4]{0}) tuple(%next, %y, %all)
+}
+%again (c: (s32[], f32[64], pred[4])) -> pred[] {
+  %c = (s32[], f32[64]{0}, pred[4]{0}) parameter(0)
+  %n = s32[] get-tuple-element(%c), index=0
+  %end = s32[] constant(4)
+  ROOT %less = pred[] compare(%n, %end), direction=LT
+}"""
+
+
+@pytest.mark.parametrize("wrapper", ["fusion", "async"])
+def test_a_condition_is_known_behind_a_slice_that_runs_beside_others(wrapper):
+    """As XLA for GPUs takes what a scan gives each of its turns."""
+    text = (
+        program(
+            "  %zero = s32[] constant(0)\n  %x = f32[64]{0} parameter(0)\n"
+            "  %p = pred[4]{0} constant({true, false, true, true})\n"
+            "  %c = (s32[], f32[64]{0}, pred[4]{0}) tuple(%zero, %x, %p)\n"
+            "  ROOT %w = (s32[], f32[64]{0}, pred[4]{0}) while(%c), condition=%again, body=%body",
+            ASYNC,
+        )
+        .replace("START", f"{wrapper}-start")
+        .replace("DONE", f"{wrapper}-done")
+    )
+    rows = xla.kernels(text, "gpu").rows
+    assert [(row.launches, row.dearest) for row in rows if row.name == "tanh"] == [(3, None)]
+
+
 def test_every_branch_has_rows_where_data_choose():
     ledger = branches("parameter(0)")
     assert [(row.name, row.launches, row.dearest) for row in ledger.rows] == [
