@@ -334,7 +334,8 @@ def shares_needed(program: Module, inner: Computation, share: float = 1) -> dict
 
     The walk goes back from the result: a user needs the same share of its operands as is needed of
     its own result. But a slice needs only its piece, and an update in place nothing of its buffer
-    (except a scatter that adds, which needs the old values).
+    (except a scatter that adds, which needs the old values). Of operands that are smaller than the
+    result, as before a padding, as many elements are needed, at most all.
     """
     return _needs(program, inner, share)[0]
 
@@ -383,9 +384,25 @@ def _operand_needs(
         changed = share * min(1.0, elements_updated(instruction, inner) / elements) if adds else 0.0
         yield first, (instruction.opcode, instruction.name, ()), changed
     else:
-        yield first, ANY, 1.0 if instruction.opcode == "broadcast" else share
+        yield first, ANY, _share_of(instruction, inner.by_name[first].shape, share)
     for operand in rest:
-        yield operand, ANY, share
+        yield operand, ANY, _share_of(instruction, inner.by_name[operand].shape, share)
+
+
+def _share_of(instruction: Instruction, operand: Shape, share: float) -> float:
+    """Return the share of an operand that a share of the result needs, at most.
+
+    Which elements these are isn't followed: all of them may come from this operand. A concatenation
+    needs as many as its result does of all operands together, and an exchange sends all of its own.
+    """
+    if instruction.base in hlo.COLLECTIVES:
+        return 1.0
+    if instruction.opcode not in ("broadcast", "pad", "dynamic-update-slice", "reduce-window"):
+        return share
+    out = instruction.shape.leaves[0]
+    taps = math.prod(window.size for window in windows_of(instruction, len(out.dims)))
+    least = share if instruction.opcode == "reduce-window" else 0.0  # also where it steps over some
+    return min(1.0, max(share * out.elements * taps / max(operand.elements, 1), least))
 
 
 # --- FLOPs of one instruction, by unit -----------------------------------------------------------

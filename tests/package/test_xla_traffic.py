@@ -94,6 +94,35 @@ def test_two_slices_add_up_and_the_same_slice_does_not():
     assert (read("[10:20]"), read("[0:10]")) == (80, 40)
 
 
+SUM = "window={size=1x1x16 pad=0_0x0_0x15_0}, to_apply=%add"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "elements"),
+    [
+        # a running sum, as XLA writes it for GPUs: a padding, windows, and the last of each
+        ("f32[3,32,16] pad(%p, %z), padding=0_1x0_0x0_0", "f32[2,32,16] slice(%a)", 1024),
+        (f"f32[2,32,16] reduce-window(%p, %z), {SUM}", "f32[2,32,1] slice(%a)", 1024),
+        (
+            "f32[1,16,8] reduce-window(%p, %z), window={size=1x1x1 stride=2x2x2}, to_apply=%add",
+            "f32[1,16,8] negate(%a)",
+            1024,
+        ),  # whose memory is read all the same
+        ("f32[2,32,8] pad(%p, %z), padding=0_0x0_0x-8_0", "f32[2,32,8] negate(%a)", 512),
+        ("f32[2,32,16,8] broadcast(%p), dimensions={0,1,2}", "f32[2,32,1,8] slice(%a)", 512),
+        ("f32[8,32,16] dynamic-update-slice(%i, %p, %z)", "f32[2,32,16] slice(%a)", 1024),
+        ("f32[2,32,16] all-reduce(%p), to_apply=%add", "f32[1,32,16] slice(%a)", 1024),
+    ],
+)
+def test_a_part_of_what_is_made_larger_may_take_all_of_it(first, then, elements):
+    inside = (
+        "  %p = f32[2,32,16] parameter(0)\n  %z = f32[] constant(0)\n"
+        f"  %i = f32[8,32,16] iota(), iota_dimension=0\n  %a = {first}\n  ROOT %r = {then}"
+    )
+    row = only_row(fused(inside, "  %x = f32[2,32,16] parameter(0)", "%x"))
+    assert row.read["hbm"] == 4 * elements
+
+
 WIDE, NARROW, FLAT = "f32[1000,64]{1,0}", "bf16[1000,64]{1,0}", "f32[64000]{0}"
 ALL, PART = 256_000, 256  # bytes of the buffer, and of the row that is updated
 UPDATES_P = f"{WIDE} dynamic-update-slice(%p, %u, %i, %z)"
