@@ -761,7 +761,7 @@ _FLOATS = {"f64": 64, "f32": 32, "bf16": 16, "f16": 16, "f8e4m3fn": 8, "f8e5m2":
 
 _PASSING = frozenset(
     "broadcast reshape transpose bitcast copy slice dynamic-slice gather reverse pad reduce "
-    "reduce-window sort dynamic-update-slice scatter concatenate all-reduce all-gather "
+    "reduce-window scan sort dynamic-update-slice scatter concatenate all-reduce all-gather "
     "reduce-scatter all-to-all collective-permute".split()
 )
 
@@ -816,7 +816,7 @@ def accidental(known: Known, cast: Node) -> bool:
     for user in left:
         if user.op in ("broadcast", "reshape", "transpose") and len(left) < 16:
             left += user.users
-        joins = len(user.ops) > 1 and user.op not in ("reduce", "sort", "reduce-window")
+        joins = len(user.ops) > 1 and user.op not in ("reduce", "sort", "scan", "reduce-window")
         if joins and place_of(user) == place:
             return True
     return False

@@ -546,7 +546,10 @@ def _applied_flops(site: Site) -> Flops:
         source = operands[1]
         taps = math.prod(_taps_of(instruction, operand, source))
         return Flops(vector=taps) + per * source.elements
-    axis = (instruction.numbers("dimensions") or (0,))[0]  # sort: ⌈log₂ n⌉ compares per element
+    axis = (instruction.numbers("dimensions") or (0,))[0]
+    if instruction.opcode == "scan":  # of slices along an axis, as JAX writes a running sum
+        return per * operand.dims[axis]
+    # sort: ⌈log₂ n⌉ compares per element
     rounds = math.ceil(math.log2(max(operand.dims[axis], 2)))
     return per * (operand.elements * rounds)
 

@@ -72,6 +72,7 @@ def _form(site: Site) -> tuple[str, tuple[int, ...]]:
         (("sort",), "sort", _sorted),
         (("select-and-scatter",), "scatter", _made),
         (("reduce-window",), "scan", _windowed),
+        (("scan",), "", _made),  # one of its own, which nobody measured
     )
     for opcodes, name, sizes in readers:
         for opcode in opcodes:

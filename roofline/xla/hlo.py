@@ -286,7 +286,7 @@ FREE_CALLS = _words(
 )
 """Targets of custom calls that are only markers and run nothing."""
 
-APPLYING = _words("reduce map reduce-window scatter select-and-scatter sort")
+APPLYING = _words("reduce map reduce-window scatter select-and-scatter sort scan")
 """Opcodes that apply a small computation many times."""
 
 PRODUCTS = _words("dot convolution")

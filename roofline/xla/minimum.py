@@ -336,7 +336,7 @@ class _Count:
             amount = (flops.matrix + flops.declared) * share * runs * self._terms(node, share)
             self.matrix[kind] = self.matrix.get(kind, 0.0) + amount
         if flops.vector:
-            operand = node.ops[0] if node.op in ("reduce", "reduce-window") else node
+            operand = node.ops[0] if node.op in ("reduce", "reduce-window", "scan") else node
             differ = known[operand].distinct / max(operand.size, 1)
             self.vector += flops.vector * min(share, differ) * runs
 

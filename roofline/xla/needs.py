@@ -244,7 +244,7 @@ def _others(needs: Needs, user: Node, position: int, operand: Node, name: int) -
         gone = set(user.numbers("dimensions"))
         kept = [axis for axis in range(len(dims)) if axis not in gone]
         return need.onto(dims, dict(enumerate(kept)), name)
-    if op == "sort" and dims == user.dims:
+    if op in ("sort", "scan") and dims == user.dims:
         along = set(user.numbers("dimensions"))
         return need.onto(dims, {a: a for a in range(len(dims)) if a not in along}, name)
     if op in ("fft", "cholesky", "triangular-solve") and len(dims) == len(user.dims):
@@ -252,7 +252,7 @@ def _others(needs: Needs, user: Node, position: int, operand: Node, name: int) -
         return need.onto(dims, {a: a for a in range(len(dims) - last)}, name)
     if op == ELEMENT and dims == user.dims:
         first = operand.number in needs.known.spaces and user.numbers("index") == (0,)
-        if first or operand.op in ("sort", "reduce"):
+        if first or operand.op in ("sort", "reduce", "scan"):
             return need
     if op in ("all-reduce", "collective-permute") and dims == user.dims:
         return need.in_turns(math.inf, name)  # other devices may need other places

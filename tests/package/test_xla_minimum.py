@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from roofline import xla
 from roofline.xla.lower import Arguments, lower
-from roofline.xla.minimum import needed_of
+from roofline.xla.minimum import needed, needed_of
 from roofline.xla.targets import target_of
 from roofline_helpers import chips
 
@@ -221,6 +221,35 @@ def test_refused_by_name():
     assert not need(until, wide(64), turns={f"{__name__}.py:{_line()}": 7}).refused
     inverse = need(jnp.linalg.inv, wide(64, 64))
     assert "lapack" in inverse.refused
+
+
+SCAN = """HloModule t
+%add (a: f32[16], b: f32[16]) -> (f32[16], f32[16]) {
+  %a = f32[16]{0} parameter(0)
+  %b = f32[16]{0} parameter(1)
+  %c = f32[16]{0} add(%a, %b)
+  ROOT %t = (f32[16]{0}, f32[16]{0}) tuple(%c, %c)
+}
+ENTRY %m (x: f32[512,16]) -> f32[] {
+  %x = f32[512,16]{1,0} parameter(0)
+  %zeros = f32[16]{0} constant(0)
+  %s = (f32[512,16]{1,0}, f32[16]{0}) scan(%x, %zeros), dimensions={0}, num_carries=1, to_apply=%add
+  %sums = f32[512,16]{1,0} get-tuple-element(%s), index=0
+  %four = f32[512,4]{1,0} slice(%sums), slice={[0:512], [0:4]}
+  %last = f32[16]{0} get-tuple-element(%s), index=1
+  ROOT %result = () tuple(%RESULT)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("result", "elements", "moved"), [("sums", 512, 1024), ("four", 128, 256), ("last", 512, 513)]
+)
+def test_a_running_sum_needs_its_operand_once(result, elements, moved):
+    """JAX 0.11 writes `jnp.cumsum` as an operation of its own for GPUs."""
+    least = needed(SCAN.replace("RESULT", result))
+    assert (least.refused, least.vector, least.bytes) == ("", 16 * elements, 16 * 4 * moved)
+    (row,) = (row for row in xla.kernels(SCAN, "gpu").rows if row.opcode == "scan")
+    assert (row.flops.vector, row.form.kind) == (512 * 16, "")  # which nobody measured as one
 
 
 def _line():
