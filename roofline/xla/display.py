@@ -321,7 +321,7 @@ def _why_extra_flops(report: Report) -> str:
         return f"the compiler computes {si(again, 'FLOP')} again, so as to need less memory"
     if report.devices > 1:
         return f"{report.devices} devices do some of the same, where a sharding was lost"
-    return "done twice, or on zeros that the compiler adds (groups made dense, dilation)"
+    return "done twice, or on zeros that the compiler adds (padding, groups made dense, dilation)"
 
 
 def _range(least: float, most: float, unit: str) -> str:

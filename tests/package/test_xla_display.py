@@ -20,7 +20,7 @@ from roofline.xla.display import answer, first_change
     ("name", "devices", "reason"),
     [
         ("dot", 4, "4 devices do some of the same"),
-        ("dot", 1, "done twice, or on zeros"),
+        ("dot", 1, "done twice, or on zeros that the compiler adds (padding, groups"),
         ("dot.remat2", 4, "the compiler computes 200 FLOP again"),
     ],
 )
