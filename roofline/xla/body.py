@@ -41,7 +41,7 @@ _TRANSCENDENTAL = frozenset(
 _ARITHMETIC = frozenset(
     "add sub mul div rem max min neg sign abs floor ceil round eq ne lt le gt ge and or not xor "
     "select_n clamp integer_pow nextafter is_finite shift_left shift_right_logical square "
-    "shift_right_arithmetic add_any population_count clz".split()
+    "shift_right_arithmetic add_any population_count clz one_minus_square".split()
 )
 _REDUCING = frozenset(
     "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin cumsum "

@@ -86,7 +86,7 @@ class Count:
 ONE = frozenset(
     "add sub mul div max min neg abs floor ceil sign eq ne lt le gt ge and or xor not is_finite "
     "exp log sin cos tanh sqrt rsqrt square add_any select_n shift_left shift_right_logical "
-    "shift_right_arithmetic population_count clz logistic exp2 round".split()
+    "shift_right_arithmetic population_count clz logistic exp2 round one_minus_square".split()
 )
 """Operations that take one FLOP an element, or the few of a compiler that writes them out."""
 
