@@ -4,8 +4,6 @@ import csv
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import roofline
 import roofline_helpers as rh
@@ -97,36 +95,6 @@ def test_the_normal_of_a_matmul_is_the_median_of_those_like_it():
     assert normal.seconds == np.median(seconds)
     assert np.mean((seconds >= normal.low) & (seconds <= normal.high)) >= 0.8
     assert normal.source == f"measured, {len(seconds)} like it"
-
-
-@given(st.integers(64, 16384), st.integers(512, 12288), st.integers(512, 12288))
-def test_kernels_like_one_stay_in_the_measured_range_or_are_refused(m, n, k):
-    job = rh.work.matmul(m, n, k)
-    try:
-        seconds = measured.seconds_like(job, "b200")
-    except NoData:
-        return
-    roof = max(least_times(job, rh.chip("b200")))
-    assert 0.8 * roof < seconds[0] <= np.median(seconds) < 1e-4 + 10 * roof
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        rh.work.matmul(256, 4096, 4096, b="int4"),
-        rh.work.matmul(256, 4096, 4096, "fp8"),
-        rh.work.flash_attention(8, 4096, 4096, 32, 128, 8, causal=True),
-        rh.work.flash_attention(64, 1, 2048, 32, 128, 8, kv_dtype="fp8"),
-        rh.work.latent_attention(64, 1, 4096, heads=16),
-        rh.work.grouped_matmul(1024, 4096, 1536, 128, 8),
-    ],
-    ids=lambda job: f"{job.name} {job.dtype}",
-)
-def test_each_family_has_an_answer(job):
-    chip = "a100" if job.dims.get("weight_bits") == 4 else "h100"
-    seconds = measured.seconds_like(job, chip)
-    assert len(seconds) >= 20
-    assert np.median(seconds) > 0.9 * max(least_times(job, rh.chip(chip)))
 
 
 @pytest.mark.parametrize(

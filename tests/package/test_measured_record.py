@@ -22,6 +22,14 @@ def test_a_record_comes_back_as_it_was(tmp_path):
     assert loaded.bandwidth == MADE.bandwidth
 
 
+def test_a_record_in_words():
+    three = (*MADE.samples[:3], replace(MADE.samples[3], passes=()))
+    words = "JAX 0.10.2, 2026-01-02T03:04:05Z"
+    assert repr(MADE) == f"<Invented 1: 20 of 20 cases, {words}>"
+    partly = replace(MADE, samples=three, complete=False)
+    assert repr(partly) == f"<Invented 1: 3 of 4 cases, {words}, incomplete>"
+
+
 def test_ceilings_are_the_best_of_their_samples():
     assert MADE.streams == pytest.approx(
         {
@@ -57,6 +65,10 @@ def test_a_sample_s_figures_by_hand():
         network=9e9,
     )
     assert passes[0].spread == pytest.approx(0.4)
+    assert (passes[0].compile, passes[0].drift) == (0, 0)
+    assert repr(sample.passes[0]) == (
+        "2 ms a call (1.8 ms to 2.6 ms, 5 samples of 7 calls); unstable: a; b"
+    )
     assert [sample.seconds, sample.spread, sample.run_spread] == pytest.approx([3e-3, 1, 3 / 3.5])
     assert [sample.rate, sample.bandwidth, sample.intensity] == pytest.approx([2e12, 4e12, 0.5])
     assert sample.dram_bytes == 7

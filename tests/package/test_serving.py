@@ -1,7 +1,5 @@
 """The serving model against figures worked out by hand, bounds, and its own parts."""
 
-from itertools import pairwise, product
-
 import pytest
 from serving_suite import CHIPS, llama
 
@@ -87,34 +85,6 @@ def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase)
 
 
 # --- what changes do ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("phase", serving.setting.PHASES)
-@pytest.mark.parametrize("chip", ["h100", "v7x", "t4"])
-def test_more_work_takes_longer_and_larger_batches_never_cost_throughput(chip, phase):
-    batches = [llama(chip, phase=phase, batch=batch, context=300) for batch in (1, 2, 5, 17, 300)]
-    for small, large in pairwise(batches):
-        assert small.seconds < large.seconds or small.setting.floor
-        assert small.tokens_per_second <= large.tokens_per_second * (1 + 1e-12)
-        assert small.memory.total < large.memory.total
-    contexts = [llama(chip, phase=phase, context=context) for context in (1, 2, 100, 5000)]
-    for short, long in pairwise(contexts):
-        assert short.seconds <= long.seconds
-        assert short.memory.total < long.memory.total
-
-
-@pytest.mark.parametrize("phase", serving.setting.PHASES)
-def test_fusion_saves_bytes_and_time_and_no_flops(phase):
-    for chip, attention in product(CHIPS, serving.setting.ATTENTION):
-        steps = [
-            llama(chip, phase=phase, batch=8, context=512, fusion=fusion, attention=attention)
-            for fusion in ("none", "pointwise", "epilogue")
-        ]
-        for more, less in pairwise(steps):
-            where = (chip, attention, less.setting.fusion)
-            assert less.bytes < more.bytes, where
-            assert less.seconds <= more.seconds, where
-            assert less.flops == more.flops, where
 
 
 def test_narrow_types_save_bytes_of_what_they_are_the_type_of():
