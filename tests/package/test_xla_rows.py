@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hlo_texts import ADD, by_hand, only_row, program
+from hlo_texts import ADD, by_hand, fused, only_row, program
 
 from roofline import xla
 from roofline.xla.flops import Flops, reorders
@@ -216,6 +216,19 @@ backend_config={"window_config":{"estimated_cycles":"1234"}}""",
 def test_what_changes_the_order_in_memory(line, moves):
     module = parse(program(f"  %x = f32[1,5,9]{{2,1,0}} parameter(0)\n  ROOT %y = {line}"))
     assert reorders(Site(module, module.entry, module.entry.root)) is moves
+
+
+@pytest.mark.parametrize(("columns", "kind"), [(5, "normalisation"), (4, "reduction")])
+def test_a_reduction_that_writes_half_of_what_it_reads_is_a_normalisation(columns, kind):
+    made = f"f32[6,{columns}]"
+    text = fused(
+        "  %p = f32[6,10] parameter(0)\n  %z = f32[] constant(0)\n"
+        "  %r = f32[6] reduce(%p, %z), dimensions={1}, to_apply=%add\n"
+        f"  ROOT %b = {made} broadcast(%r), dimensions={{0}}",
+        "  %x = f32[6,10] parameter(0)",
+        *("%x", made),
+    )
+    assert only_row(text, "gpu").form == Form(kind, (6, 10, 1), 32)
 
 
 # --- a program's rows in order: how often each runs, and what is beside it -----------------------
