@@ -404,18 +404,6 @@ def test_what_one_cause_has_claimed_is_gone_for_the_next(
     assert sum(f.seconds for f in findings(case)) <= row.seconds * (1 + 1e-9)
 
 
-def test_what_many_kernels_lose_together_comes_last() -> None:
-    def row(name: str, seconds: float) -> TimedRow:
-        kernel = xla.Row(name, role=name, read={"hbm": 2**10})
-        timed = TimedRow(name, seconds=seconds, busy=seconds, launches=1.0, kernel=kernel)
-        return H200.under_roofs(timed, kernel)
-
-    rows = row("one", 0.3e-3), *(row(f"other {letter}", 40e-6) for letter in "abcdefghijklmnopqrst")
-    found = findings(Case(rows, {}, H200, "gpu", 1.1e-3))
-    assert [finding.seconds for finding in found] == pytest.approx([0.3e-3, 0.8e-3], rel=0.01)
-    assert len(found[1].kernels) == 20
-
-
 LIBRARY: dict[str, tuple[Any, ...]] = {
     "cumulative sum": (lambda x: jnp.cumsum(x, axis=0), spec(2048, 2048)),
     "cumulative maximum": (lambda x: lax.cummax(x, axis=0), spec(2048, 1024)),

@@ -78,23 +78,3 @@ def test_bars_add_up_exactly(seed, hand):
     assert bars[-1].name == "nothing explains it"
     unexplained = wall - math.fsum(row.seconds for row in rows)
     assert bars[-1].seconds == pytest.approx(unexplained, rel=1e-9)
-
-
-def test_each_step_is_what_it_says():
-    rows = [
-        TimedRow("slow", KERNEL, 5.0, least=1.0, reachable=2.0),
-        TimedRow("fast", KERNEL, 1.0, least=1.0, reachable=1.25),
-        TimedRow("between kernels", GAP, 0.5),
-    ]
-    bars = {bar.name: bar.seconds for bar in waterfall(rows, 7.0, 1.5)}
-    assert bars == pytest.approx(
-        {
-            "counted by hand": 1.5,
-            "the compiled program needs more": 0.5,
-            "ceilings as reached": 1.25,
-            "slow": 3.0,
-            "faster than the roof": -0.25,
-            "gaps between kernels": 0.5,
-            "nothing explains it": 0.5,
-        }
-    )
