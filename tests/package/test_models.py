@@ -14,7 +14,7 @@ import roofline
 import roofline_helpers as rh
 from roofline import configurations
 from roofline.configurations import model
-from roofline.recurrent import mamba_2
+from roofline.recurrent import mamba_1, mamba_2
 from roofline.serving import service
 from roofline_helpers import RooflineError
 from roofline_helpers.models import Decoder, Local
@@ -203,6 +203,8 @@ def numbers(decoder):
     yield int(decoder.mixers(lambda mixer: mixer.seen(5000)))
     yield int(decoder.feeds(operator.attrgetter("hidden")))
     yield f"{decoder.experts.chosen_by(3):.6f}" if decoder.experts else ""
+    experts = decoder.experts
+    yield f"{experts.top_groups} of {experts.groups}" if experts else ""
     stored = decoder.stored
     yield " ".join(f"{k}:{v}" for k, v in stored.types.items()) if stored else ""
     yield stored.group if stored else ""
@@ -506,6 +508,17 @@ def test_states_are_read_and_written_and_a_sequence_is_scanned_in_chunks(tmp_pat
     assert kernel.work.reads["chunks' states"] == 128 * states * 2
     trained = roofline.training.step(hybrid, host, {"fsdp": 8}, batch=8, seq=4096)
     assert trained.model_flops() > 3 * hybrid.matrix_flops(8 * 4096)
+
+
+def test_a_pattern_of_letters_and_a_rank_that_is_left_out(tmp_path):
+    exaone = {k: v for k, v in FILES["exaone_moe"].items() if k != "layer_types"}
+    listed = read(tmp_path, {**exaone, "sliding_window_pattern": "LLG"})
+    windows = [block.mixer.window > 0 for block in listed.blocks]
+    assert windows == [n % 3 != 2 for n in range(listed.layers)]
+    wide = {**FILES["jamba"], "hidden_size": 4104, "mamba_dt_rank": "auto"}
+    state, kernel = wide["mamba_d_state"], wide["mamba_d_conv"]
+    first = read(tmp_path, wide).blocks[0].mixer
+    assert first == mamba_1(4104, 8208, state, 257, kernel)  # a sixteenth, rounded up
 
 
 def test_chunks_of_mamba_2_are_counted_by_their_products():
