@@ -199,8 +199,8 @@ def counted(share: float) -> str:
 
     Examples
     --------
-    >>> counted(1 / 512), counted(0.0049), counted(0.6)
-    ('1 in 512', '1 in 204', '60%')
+    >>> counted(0.0049), counted(0.29), counted(0.3), counted(0.99), counted(0.991), counted(1.0)
+    ('1 in 204', '1 in 3', '30%', '99%', '99.1%', '100%')
     """
     if 0 < share < 0.3:
         return f"1 in {round(1 / share):,}"

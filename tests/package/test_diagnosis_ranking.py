@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from roofline import xla
+from roofline.diagnosis import Explanation
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import Case, Finding, detect, findings
 from roofline.diagnosis.findings.causes import Claim
@@ -306,3 +307,21 @@ def test_bars_in_their_order() -> None:
     assert less[1].name == "the compiled program needs less"
     assert waterfall(kernels[:6], 8.0)[-2].name == "1 other kernel"
     assert waterfall(kernels[:6], 8.0)[-1] == Bar("slower when profiled", pytest.approx(-0.4))
+
+
+def test_what_an_explanation_adds_up() -> None:
+    rows = (
+        row("a", 0.30, 0.27),
+        replace(row("b", 0.50, 0.25), least=0.2),
+        row("c", 0.06),
+        TimedRow(BETWEEN, GAP, 0.04),
+    )
+    why = Explanation("f", (), "gpu", "NVIDIA H200", "trace", (1.4, 1.1, 0.8, 0.9), rows)
+    assert (why.wall, why.covered, why.unexplained) == pytest.approx((1.0, 0.9, 0.1))
+    assert [one.name for one in why.groups] == ["b", "a", "c", BETWEEN]
+    assert [one.name for one in why.kernels] == ["b", "a", "c"]
+    assert (why.least, why.roofless) == pytest.approx((0.47, 0.06))
+    assert replace(why, runs=(1.21,)).roofless == 0.0  # less than a twentieth
+    unpublished = (replace(rows[0], least=None), *rows[1:])
+    assert (replace(why, rows=unpublished).least, replace(why, rows=rows[2:]).least) == (None, None)
+    assert (why.chip.key, replace(why, platform="cpu").chip) == ("h200", None)
