@@ -3,12 +3,13 @@
 from itertools import product, takewhile
 from operator import eq, ge, gt, le, lt, ne
 
+import numpy as np
 import pytest
 from hlo_texts import program
 
 from roofline import xla
 from roofline.xla.hlo import parse
-from roofline.xla.loops import number_of, turns, values_of
+from roofline.xla.loops import in_each_turn, number_of, turns, values_of
 
 
 def loop(
@@ -152,3 +153,13 @@ def test_turns_are_those_that_pass(direction) -> None:
     ends = {"LT": (-7, 2), "LE": (-6, 2), "GT": (7, -2), "GE": (6, -2), "NE": (-8, 2)}
     assert [turns(*ends[each], each) for each in ends] == [4] * 5
     assert turns(12, -3, "NE") == 4
+
+
+def test_a_counter_has_a_number_for_each_turn_of_the_loops_around() -> None:
+    """Four turns from 1, then four from 5, each two further."""
+    module = parse(loop())
+    start = [np.array([1, 5]), "x"]
+    numbers, other = in_each_turn(module, module.entry.by_name["w"], start, 4, 2)
+    assert list(numbers) == [1, 3, 5, 7, 5, 7, 9, 11]
+    assert other is None  # it changes
+    assert in_each_turn(module, module.entry.by_name["w"], [3, None], 2, 1)[0].tolist() == [3, 5]
