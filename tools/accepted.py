@@ -84,7 +84,8 @@ def of_step(case: Mapping[str, Any]) -> dict[str, Any]:
         job, law = kernel.work, kernel.law
         flops = [job.matrix_flops, job.vector_flops, job.transcendentals]
         by = [law.family, law.dtype, law.library, law.chip] if law else []
-        found[kernel.name] = [kernel.launches, kernel.seconds, flops, job.reads, job.writes, by]
+        moved = [job.reads, job.writes, job.dims]
+        found[kernel.name] = [kernel.launches, kernel.seconds, flops, *moved, by]
     for sent in step.exchanges:
         own = sent.collective
         found[f"{sent.role}: {sent.purpose}, {own.kind}"] = [

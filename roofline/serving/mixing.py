@@ -94,7 +94,7 @@ def _seen(layer: Layer, mixer: Mixer) -> int:
     s = layer.sizes
     if s.prefill:
         return s.context
-    return max(s.new, split(max(s.new, mixer.seen(s.context)), s.positions))
+    return max(s.new, split(mixer.seen(s.context), s.positions))
 
 
 def _attention(

@@ -87,6 +87,11 @@ def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase)
 # --- what changes do ------------------------------------------------------------------------------
 
 
+def test_a_column_begun_needs_a_scale_too():
+    scales = [serving.layer.scales((300, 7), kind, 128) for kind in ("int8", "int4", "fp8")]
+    assert scales == [2 * 7, 2 * 7 * 3, 0]
+
+
 def test_narrow_types_save_bytes_of_what_they_are_the_type_of():
     kv = 32 * 2 * 4 * 1024  # elements that a token of each sequence adds; they are written too
     for chip in CHIPS:
