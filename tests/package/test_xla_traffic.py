@@ -61,6 +61,12 @@ def test_padding_of_tiles_is_listed_apart():
     )
     row = only_row(text)
     assert (row.bytes, row.padding) == (3200, 8 * 28 * 4)  # of what is in HBM
+    wide, one = "f32[1000,64]{1,0:T(8,128)}", "f32[1,64]{1,0:T(8,128)}"
+    update = program(
+        f"  %x = {wide} parameter(0)\n  %u = {one} parameter(1)\n  %i = s32[] parameter(2)\n"
+        f"  ROOT %y = {wide} dynamic-update-slice(%x, %u, %i, %i)"
+    )
+    assert only_row(update).padding == 4 * (64 + (8 * 128 - 64))  # of the row that is written
 
 
 def test_a_slice_inside_a_fusion_reads_the_slice():
