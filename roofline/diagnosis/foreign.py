@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from roofline_helpers.common.show import many
+
 JAX = "jax.profiler.trace(FOLDER) around a few steps writes what explain reads"
 XLA_ONLY = "explain reads what XLA compiled and JAX's profiler traced"
 
@@ -122,7 +124,7 @@ def contents(folder: Path) -> str:
         return f"it is empty. {'stop_trace() was never called' if begun else JAX}"
     kinds = Counter(kind for file in files[:500] if (kind := kind_of(file)) is not None)
     if not kinds:
-        return f"no *.xplane.pb in it, among {len(files)} files. {JAX}"
+        return f"no *.xplane.pb in it, among {many(len(files), 'file')}. {JAX}"
     kind, count = kinds.most_common(1)[0]
     more = f" and {count - 1} more" if count > 1 else ""
     return f"no *.xplane.pb in it, but {kind.called}{more}: {kind.advice}"

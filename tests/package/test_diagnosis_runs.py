@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +13,19 @@ import pytest
 
 from roofline.diagnosis.explain import _compiling
 from roofline.diagnosis.runner import Runner, compiled_runner, run_counts, run_in_turn
-from roofline.diagnosis.trace import Event, Span, Trace, _Thunks, concatenated, typical_runs, union
+from roofline.diagnosis.trace import (
+    Event,
+    Span,
+    Trace,
+    _Thunks,
+    concatenated,
+    find_trace,
+    is_exchange,
+    is_transfer,
+    typical_runs,
+    union,
+)
+from roofline.diagnosis.trace_steps import prepared
 from roofline.xla.lower import Arguments
 
 
@@ -152,3 +166,80 @@ def test_as_many_calls_are_queued_as_are_asked_for() -> None:
     assert not runner.alone
     assert runner.run(7) > 0
     assert seen == [3] * 7
+
+
+def test_the_device_that_is_busy_longest_is_explained_or_the_first_that_nearly_is() -> None:
+    def busy(**seconds: float) -> Trace:
+        return made({name: [event("k", 0, took)] for name, took in seconds.items()}, [])
+
+    assert busy(b=9.85, a=10, c=5).device == "b"
+    assert busy(b=9.75, a=10, c=5).device == "a"
+    assert replace(busy(b=9.85, a=10, c=5), chosen="c").events == [event("k", 0, 5)]
+
+
+def test_the_newest_trace_of_a_folder_is_read(tmp_path: Path) -> None:
+    files = [tmp_path / name / "host.xplane.pb" for name in ("b", "c", "a")]
+    for at, file in zip((200, 300, 100), files, strict=True):
+        file.parent.mkdir()
+        file.touch()
+        os.utime(file, (at, at))
+    assert find_trace(tmp_path) == files[1]
+    assert find_trace(files[0]) == files[0]
+
+
+@pytest.mark.parametrize(
+    ("op", "label", "exchange", "transfer"),
+    [
+        ("all-reduce.1", "", True, False),
+        ("fusion.1", "ncclDevKernel_AllGather", True, False),
+        ("", "RcclKernel", True, False),
+        ("async-collective-start", "", True, False),
+        ("fusion.2", "a kernel", False, False),
+        ("", "MemcpyH2D", False, True),
+        ("", "MemcpyP2P", False, True),
+        ("", "MemcpyD2D", False, False),
+        ("copy.1", "MemcpyD2H", False, False),
+    ],
+)
+def test_exchanges_and_transfers_are_known_by_their_names(
+    op: str, label: str, exchange: bool, transfer: bool
+) -> None:
+    assert is_exchange(op, label) == exchange
+    assert is_transfer(event(op, 0, 1, label=label)) == transfer
+
+
+ONCE = [event("a", 1, 2), event("b", 2.5, 4)]
+OFTEN = [
+    event(name, 10 * n + start, 10 * n + start + 1)
+    for n in range(6)
+    for name, start in (("a", 0), ("b", 4))
+]
+MARKED, FOUND = "as they are marked", "from one start of jit_f to the next"
+ALL = "which is all of it: none is marked, and none repeats"
+
+
+@pytest.mark.parametrize(
+    ("events", "marked", "told"),
+    [
+        (ONCE, [], f"1 complete step on a, {ALL}, of 3 s to 3 s: rows are of the 1"),
+        (ONCE, [(0.5, 5)], f"1 complete step on a, {MARKED}, of 4.5 s to 4.5 s: rows are of the 1"),
+        (OFTEN, [], f"5 complete steps on a, {FOUND}, of 10 s to 10 s: rows are of the 2"),
+        (OFTEN[:-2], [], f"3 complete steps on a, {FOUND}, of 10 s to 10 s: rows are of the 1"),
+        (
+            OFTEN,  # marked when the host queued them
+            [(n, n + 0.5) for n in range(6)],
+            f"5 complete steps on a, {FOUND}, of 10 s to 10 s: rows are of the 2",
+        ),
+        (
+            OFTEN,
+            [(10 * n - 0.5, 10 * n + 8) for n in range(6)],
+            f"6 complete steps on a, {MARKED}, of 8.5 s to 8.5 s: rows are of the 3",
+        ),
+    ],
+)
+def test_steps_are_those_that_are_marked_or_repeat(
+    events: list[Event], marked: list[tuple[float, float]], told: str
+) -> None:
+    runs = [Span("step", start, end) for start, end in marked]
+    _, notes = prepared(made({"a": events}, runs), {})
+    assert notes[0] == f"{told} nearest the median"

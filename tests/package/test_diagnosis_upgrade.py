@@ -284,5 +284,14 @@ def test_a_wrong_folder_is_said(tmp_path):
     with pytest.raises(CannotProfile, match=r"stop_trace\(\) was never called"):
         explain(tmp_path)
     (tmp_path / "model.py").write_text("x = 1", "utf-8")
-    with pytest.raises(CannotProfile, match=r"no \*.xplane.pb in it"):
+    with pytest.raises(CannotProfile, match=r"no \*.xplane.pb in it, among 1 file\. jax"):
         explain(tmp_path)
+    for name in ("a.ncu-rep", "b.ncu-rep", "c.nsys-rep", "d.ncu-rep"):
+        (tmp_path / name).write_bytes(b"\x01\x02")
+    with pytest.raises(CannotProfile, match=r"in it, but .*Nsight Compute.* and 2 more: "):
+        explain(tmp_path)
+    made_of_it = tmp_path / "vm.kernel_stats.pb"
+    made_of_it.write_bytes(b"\xff\xff")
+    (beside := tmp_path / "vm.xplane.pb").write_bytes(b"")
+    with pytest.raises(CannotProfile, match=f"the same run is in {beside}: give that"):
+        explain(made_of_it)
