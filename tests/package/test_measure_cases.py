@@ -27,11 +27,3 @@ def test_every_kind_of_case_is_measured_and_kept(tmp_path):
     }  # fmt: skip
     assert set(record.peaks) == {"fp32", "bf16", "int8"}
     assert measure.load(measure.save(record, tmp_path / "a.json")) == record
-
-
-def test_bytes_of_streams_are_stream_s():
-    n = 2**12
-    moved = {case.work.name: case.work.bytes for case in measure.workloads.memory_cases(4 * n)}
-    assert {name: round(count / (4 * n), 2) for name, count in moved.items()} == {
-        "read": 1, "write": 1, "copy": 2, "scale": 2, "scale in place": 2, "add": 3, "triad": 3,
-    }  # fmt: skip

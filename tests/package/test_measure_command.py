@@ -146,40 +146,23 @@ def test_this_machine(monkeypatch, tmp_path):
         monkeypatch.setattr(machine.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
         assert len(list(machine.busy())) == notes
     stats = {"bytes_limit": 90, "bytes_in_use": 20}
-    gpu = SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
-    monkeypatch.setattr(machine, "first_device", lambda: gpu)
+    device = SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
+    monkeypatch.setattr(machine, "first_device", lambda: device)
     assert machine.free_memory() == 70
-    gpu.platform, texts = "cpu", {}
-    monkeypatch.setattr(machine, "Path", lambda path: Files(path, texts))
-    assert machine.free_memory() is None
-    texts["/proc/meminfo"] = "MemTotal: 9 kB\nMemAvailable:   5 kB\n"
-    assert machine.free_memory() == 5 * 1024
-    texts |= {"/sys/fs/cgroup/memory.max": "4000\n", "/sys/fs/cgroup/memory.current": "1000\n"}
-    assert machine.free_memory() == 3000
-    texts["/sys/fs/cgroup/memory.current"] = "4001"
-    assert machine.free_memory() == 0
-    texts |= {f"/sys/devices/system/cpu/cpu0/cache/{at}": size for at, size in enumerate(CACHES)}
+    device.platform = "cpu"
+    monkeypatch.setattr(machine, "Path", lambda path: tmp_path / path.lstrip("/"))
+    assert (machine.free_memory(), machine.last_cache()) == (None, 64 * 2**20)
+    for name, text, free in (
+        ("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   5 kB\n", 5120),
+        ("sys/fs/cgroup/memory.max", "4000\n", 5120),
+        ("sys/fs/cgroup/memory.current", "1000\n", 3000),
+        ("sys/fs/cgroup/memory.current", "4001\n", 0),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "ascii")
+        assert machine.free_memory() == free
+    for at, size in enumerate(("48K", "3M", "1024K")):
+        level = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{at}"
+        level.mkdir(parents=True)
+        (level / "size").write_text(size, "ascii")
     assert machine.last_cache() == 3 * 2**20
-
-
-CACHES = ("48K", "3M", "1024K")
-
-
-class Files(str):
-    """A path whose file, and those below it, are in a table."""
-
-    def __new__(cls, path, texts):
-        self = super().__new__(cls, path)
-        self.texts = texts
-        return self
-
-    def __truediv__(self, name):
-        return Files(f"{self}/{name}", self.texts)
-
-    def read_text(self, *_, **__):
-        if self not in self.texts:
-            raise OSError
-        return self.texts[self]
-
-    def glob(self, _):
-        return [Files(path, self.texts) for path in self.texts if path.startswith(self)]

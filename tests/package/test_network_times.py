@@ -31,13 +31,20 @@ def parts(moved):
 
 
 @pytest.mark.parametrize(("asked", "expected"), ROWS)
-def test_a_collective_takes_what_it_takes_by_hand(asked, expected):
-    kind, nbytes, chip, shape, *words = asked.split()
+def test_a_collective_and_a_mesh_by_hand(asked, expected):
+    kind, size, chip, shape, *words = asked.split()
     options = {name: json.loads(v) for name, _, v in (w.partition("=") for w in words if "=" in w)}
     own = {name: options.pop(name) for name in ("hops", "algorithm") if name in options}
     place = net.topology(chip, shape if "x" in shape else int(shape), **options)
+    if kind == "mesh":
+        mesh = place.mesh({f"role {n}": int(of) for n, of in enumerate(size.split(","))})
+        laid = [
+            " ".join(f"{a.name} {a.kind} {a.size}/{a.stride}" for a in mesh[role]) for role in mesh
+        ]
+        assert ", ".join(laid) == expected
+        return
     names = tuple(word for word in words if "=" not in word)
-    moved = net.collective(kind, float(nbytes), place[names] if names else place.axes, **own)
+    moved = net.collective(kind, float(size), place[names] if names else place.axes, **own)
     assert parts(moved) == expected
     assert moved.latency == approx(sum(phase.latency for phase in moved.phases))
     assert moved.transfer == max(phase.transfer for phase in moved.phases)
@@ -83,45 +90,6 @@ def test_a_protocol_s_seconds(to, nbytes, peer_rate, seconds):
 
 
 @pytest.mark.parametrize(
-    ("where", "sizes", "laid"),
-    [
-        # whole axes; then the tile with the most links; what is left has a stride
-        (("v5p", "4x8x12"), (4, 96), "x ring 4/1, y ring 8/1 z ring 12/1"),
-        (("v5p", "4x8x12"), (16, 8, 3), "x ring 4/1 z[::3] ring 4/3, y ring 8/1, z[:3] line 3/1"),
-        (
-            ("v5p", "4x8x12"),
-            (3, 8, 16),
-            "z[::2][::2] ring 3/4, y[::2] ring 4/2 z[::2][:2] line 2/2, "
-            "x ring 4/1 y[:2] line 2/1 z[:2] line 2/1",
-        ),
-        (("v5e", "8x16"), (8, 2, 8), "y[::2] ring 8/2, y[:2] line 2/1, x line 8/1"),
-        (("v5e", "8x16"), (4, 32), "x[::2] line 4/2, x[:2] line 2/1 y ring 16/1"),
-        (("v6e", "4x8", 4), (8, 16), "y[::4] line 2/4 dcn switch 4/1, x line 4/1 y[:4] line 4/1"),
-        (
-            ("h100", 48),
-            (3, 4, 4),
-            "nic[::2] switch 3/1, nvlink[::4] switch 2/1 nic[:2] switch 2/1, nvlink[:4] switch 4/1",
-        ),
-        (
-            ("gb200", 144),
-            (4, 36),
-            "nvlink[::36] switch 2/1 nic switch 2/1, nvlink[:36] switch 36/1",
-        ),
-        (("mi300x", 8), (4, 2), "xgmi[::2] mesh 4/1, xgmi[:2] mesh 2/1"),
-        (("v7x", "2x2x4", 1, True), (4, 8), "z line 4/1, core switch 2/1 x line 2/1 y line 2/1"),
-    ],
-)
-def test_a_mesh_as_it_is_laid(where, sizes, laid):
-    chip, shape, slices, cores = (*where, *(1, False)[len(where) - 2 :])
-    place = net.topology(chip, shape, slices=slices, cores=cores)
-    mesh = place.mesh({f"role {n}": size for n, size in enumerate(sizes)})
-    texts = [
-        " ".join(f"{a.name} {a.kind} {a.size}/{a.stride}" for a in mesh[role]) for role in mesh
-    ]
-    assert ", ".join(texts) == laid
-
-
-@pytest.mark.parametrize(
     ("place", "text"),
     [
         (
@@ -147,6 +115,11 @@ def test_a_mesh_as_it_is_laid(where, sizes, laid):
         (
             net.all_reduce(2, net.topology("v6e", "4x4")["y"]),
             "<all-reduce: 2 B, over y (line of 4), 3 B on the busiest link, 6 µs (latency-bound)>",
+        ),
+        (
+            net.all_to_all(24e6, net.topology("b300", 24).axes),
+            "<all-to-all: 24 MB, over nvlink (switch of 8) × nic (switch of 3), "
+            "667 kB on the busiest link, 6.67 µs (bandwidth-bound)>",  # of the slowest network
         ),
         (
             net.all_gather(3e6, ()),
@@ -263,7 +236,7 @@ def test_a_collective_takes_its_law_s_start_steps_and_bytes(monkeypatch):
 )
 def test_the_fastest_way_to_experts_that_was_measured(monkeypatch, chip, devices, seconds):
     laws = {
-        "low latency": [law("h100", 3), law("b300", 5), law("gb200", 7)],
+        "low latency": [law("h100", 3, step=0.5), law("b300", 5), law("gb200", 7, step=0.5)],
         "throughput": [law("h100", 4), law("b300", 2), law("gb200", 11)],
         "copies over NVLink": [law("gb200", 9, step=0.01)],
     }

@@ -23,7 +23,7 @@ MIXED = Decoder("mixed", 10, 1152, 12, 6, 96, 2816, 7001, experts=SHARED)
 MIXTURE = Decoder("mixture", 4, 2048, 16, 2, 128, 768, 9001, experts=Experts(32, 5, 896))
 STEPS = {
     "every role, weights sharded over positions too": (
-        *(TIED, ("v5p", "4x4x8", {}), {"batch": 96, "seq": 640, "recompute": ["qkv", "up"]}),
+        *(TIED, ("v5p", "4x4x8", {}), {"batch": 96, "seq": 640, "recompute": ["qkv"]}),
         {"data": 2, "pipeline": 2, "fsdp": 4, "context": 4, "tensor": 2},
         {"microbatches": 3, "interleave": 2, "weights": "bf16", "moments": "bf16"},
     ),
