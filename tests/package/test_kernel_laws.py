@@ -19,6 +19,8 @@ from measurements.kernel_laws import Kind, summary
 from measurements.kernels import CHIPS, cases, rows_of
 from measurements.promises import PAIRS_RUN
 from roofline import evidence
+from roofline.network.measured import best_exchange
+from roofline.xla import CollectiveOp, Row
 from roofline.xla.expected import (
     CAPTURED,
     LOOPED,
@@ -30,6 +32,7 @@ from roofline.xla.expected import (
     floor_of_launch,
     like,
 )
+from roofline.xla.forms import Form
 from roofline.xla.hlo import parse
 from roofline.xla.kernel import kernel_of
 from roofline.xla.ledger import kernels
@@ -154,6 +157,25 @@ def test_a_product_of_a_type_without_a_peak_has_no_time(key: str, known: str) ->
     for empty in (dot().replace("32", "0"), dot().replace("16", "0")):  # along, and inside
         (row,) = kernels(empty, "gpu").rows
         assert expected_of(kernel_of(row, device)).seconds is None
+
+
+def test_an_exchange_takes_its_law_s_time_and_ends_as_far_above() -> None:
+    h100 = rh.chip("h100")
+    sent = CollectiveOp("k", "all-gather", 10**8, 8 * 10**8, 8, None)
+    row = Row("k", "all-gather", launches=3, collective=sent)
+    near, found = like(row, h100), expected_of(kernel_of(row, DeviceRoofs(h100)))
+    law = rh.measured.law("all-gather", "h100", "fp16")
+    assert near
+    assert near.good == pytest.approx(7 * law.step + 7e8 / best_exchange("all-gather", 8, h100))
+    assert near.usual > 1.01 * near.good
+    ends = [3 * near.usual, 3 * near.good, 3 * (2 * near.usual - near.good)]
+    assert [found.seconds, found.low, found.high] == pytest.approx(ends)
+
+
+def test_each_launch_of_what_nobody_measured_takes_a_kernel_s_least() -> None:
+    h100, odd = rh.chip("h100"), Row("k", "custom-call", launches=3, form=Form("theirs"))
+    found = expected_of(kernel_of(odd, DeviceRoofs(h100)))
+    assert (found.seconds, found.low) == (None, pytest.approx(3 * least_kernel(h100)))
 
 
 def test_as_many_kernels_like_it_as_four_are_worth_half() -> None:
