@@ -106,6 +106,20 @@ def test_the_committed_record_of_the_same_device_is_found(monkeypatch):
     twin = replace(here, date="2026-01-01")
     monkeypatch.setattr(module, "device_records", lambda: {"twin": twin})
     assert measure.same_device(here) == twin
+    newest = replace(here, date="2026-03-01", notes=("hot",))
+    three = {"twin": twin, "newest": newest, "old": replace(twin, date="2025-09-01")}
+    monkeypatch.setattr(module, "device_records", lambda: three)
+    assert measure.same_device(here) == newest
+    seen = replace(MADE, device=here.device, host=here.host, notes=("busy",))
+    assert module.report(seen).splitlines()[1:9] == [
+        "memory ceiling: 14 GB/s",  # the fastest stream
+        *(f"compute ceiling, {name}: {n} TFLOP/s" for n, name in enumerate(seen.peaks, 1)),
+        "vector ceiling, fp32: 500 GFLOP/s",
+        "the book's record of this device, 2026-03-01: 14 GB/s, 1 TFLOP/s fp32, 2 TFLOP/s bf16, "
+        "3 TFLOP/s int8",
+        "note: busy",
+        "",
+    ]
     assert measure.same_device(replace(here, device={**here.device, "name": "other"})) is None
     assert measure.same_device(replace(here, host={**here.host, "cores": 999})) is None
     with pytest.raises(BadType, match="must be a Record"):
