@@ -1,10 +1,12 @@
 """The pytest plugin: limits, baselines, what a failure says, and that it costs nothing unused."""
 
 import hashlib
+import math
 import re
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kept_records import kept_report
@@ -159,6 +161,14 @@ def test_a_limit_holds_only_at_both_ends_of_what_is_known(tmp_path, compiled):
     compiled.append(endless)
     with pytest.raises(pytest.fail.Exception, match=r"(?s)flops.*at least.*seconds.*at least"):
         budget_in(tmp_path)(step, 1, chip="v6e", flops="<= 1 PFLOP", seconds="<= 9 s")
+
+
+def test_the_time_to_expect_is_that_of_the_cheapest_and_of_the_dearest_branches():
+    for high, at_least, ends in ((7.0, "", (3, 5)), (math.inf, "", None), (7.0, "data", None)):
+        times = [SimpleNamespace(known=s, high=high) for s in (5, 3)]
+        branches = [SimpleNamespace(expected=time) for time in (times[0], None, times[1])]
+        report = SimpleNamespace(ends=branches, at_least=at_least)
+        assert budget._expected(report) == (ends or (3, math.inf))
 
 
 def test_a_limit_on_seconds_is_held_against_the_time_to_expect():
