@@ -25,7 +25,7 @@ from roofline.diagnosis.trace import (
     typical_runs,
     union,
 )
-from roofline.diagnosis.trace_steps import prepared
+from roofline.diagnosis.trace_steps import _exchanges, _leaves, prepared
 from roofline.xla.lower import Arguments
 
 
@@ -243,3 +243,20 @@ def test_steps_are_those_that_are_marked_or_repeat(
     runs = [Span("step", start, end) for start, end in marked]
     _, notes = prepared(made({"a": events}, runs), {})
     assert notes[0] == f"{told} nearest the median"
+
+
+def on(line: str, name: str, start: float, end: float) -> Event:
+    return replace(event(name, start, end), line=line)
+
+
+def test_what_only_contains_kernels_of_its_line_is_none() -> None:
+    events = [on("s", "while", 0, 10), on("s", "a", 1, 3), on("t", "b", 2, 5), on("s", "c", 4, 10)]
+    assert _leaves([*events, on("s", "d", 11, 12)]) == [*events[1:], on("s", "d", 11, 12)]
+
+
+def test_exchanges_of_several_steps_are_told_as_a_mean_and_what_hides_them() -> None:
+    events = [on("s", "a", 0, 4), on("s", "all-reduce", 4, 6), on("t", "all-gather", 5, 9)]
+    events += [on("s", "b", 6, 7), on("s", "a", 10, 12), on("s", "all-reduce", 12, 15)]
+    [told] = _exchanges(events, [Span("step", 0, 10), Span("step", 10, 20)])
+    assert told.startswith("exchanges take 4 s of a step, and 3.5 s of that nothing else runs")
+    assert "; 56% of their time" in told  # 5 of 9 s
