@@ -10,7 +10,7 @@ import pytest
 from hlo_texts import ADD, by_hand, lines_of, listed, program
 from random_programs import MARK, Program
 
-from roofline.xla.facts import facts_of
+from roofline.xla.facts import _pairs, facts_of
 from roofline.xla.graph import Graph
 from roofline.xla.hlo import parse
 from roofline.xla.needs import needs_of
@@ -151,6 +151,12 @@ def test_what_is_known_of_a_value(lines, known):
     assert "; ".join(found) == known
     if it.values is not None and result.dtype == "pred":
         assert it.false.elements == result.size - it.nonzero.elements
+
+
+def test_pairs_of_two_counters():
+    """0 … 5 and 0 … 9, of which no values are computed where there are many."""
+    ways = {"LT": 39, "LE": 45, "GT": 15, "GE": 21, "EQ": 6, "NE": 54}
+    assert {way: _pairs(np.arange(6), np.arange(10), way) for way in ways} == ways
 
 
 # --- random programs ------------------------------------------------------------------------------
