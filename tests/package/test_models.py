@@ -17,7 +17,7 @@ from roofline.configurations import model
 from roofline.recurrent import mamba_1, mamba_2
 from roofline.serving import service
 from roofline_helpers import RooflineError
-from roofline_helpers.models import Decoder, Local
+from roofline_helpers.models import LLAMA_3_8B, Decoder, Local
 from roofline_helpers.models.layers import Experts, attention
 
 CATALOGUE = Path(rh.__file__).parent / "data" / "models.toml"
@@ -104,12 +104,24 @@ SMALL = {
 }
 
 
+DENSE = LLAMA_3_8B.alike[0]
+MIXED = replace(DENSE, feeds=(Experts(8, 2, 16),))
+
+
 @pytest.mark.parametrize(
-    ("change", "error"),
-    [({"kv_heads": 3}, rh.BadValue), ({"layers": 0}, rh.BadValue), ({"name": 3}, rh.BadType)],
+    ("change", "error", "said"),
+    [
+        ({"kv_heads": 3}, rh.BadValue, r"heads \(4\) must be a multiple of kv_heads \(3\)"),
+        ({"head_dim": 3}, rh.BadValue, "head_dim must be even, got 3"),
+        ({"layers": 0}, rh.BadValue, "layers"),
+        ({"name": 3}, rh.BadType, "name"),
+        ({"blocks": (DENSE,)}, rh.BadValue, "1 blocks for 2 layers"),
+        ({"blocks": (DENSE, MIXED)}, rh.BadValue, "experts must be those of the blocks, got None"),
+        ({"blocks": (DENSE, DENSE), "experts": Experts(8, 2, 16)}, rh.BadValue, "experts must be"),
+    ],
 )
-def test_a_bad_decoder_is_refused(change, error):
-    with pytest.raises(error):
+def test_a_bad_decoder_is_refused(change, error, said):
+    with pytest.raises(error, match=said):
         Decoder(**{**SMALL, **change})
     with pytest.raises(rh.BadValue, match=r"groups \(3\) must divide count \(8\)"):
         Experts(8, 2, 16, groups=3)
