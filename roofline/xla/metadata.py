@@ -41,10 +41,9 @@ class SourceLine:
 
 # --- lines of code --------------------------------------------------------------------------------
 
-# The two packages, here and where another machine installed them
-_PACKAGES = rf"(?:{re.escape(str(Path(__file__).parents[2]))}|(?:site|dist)-packages)[/\\]"
-_CALLERS = re.compile(rf"{_PACKAGES}roofline[/\\](?:xla|diagnosis|measure)[/\\]")
-_OURS = re.compile(rf"{_PACKAGES}roofline(?:_helpers)?[/\\]")
+_PACKAGES = Path(__file__).parents[2]
+_PATH = re.compile(r".*[/\\](roofline(?:_helpers)?[/\\].+)")
+_CALLERS = ("roofline/xla/", "roofline/diagnosis/", "roofline/measure/")
 _LIBRARIES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]|^.*[/\\]lib[/\\]python3\.\d+[/\\]|^<")
 _CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input|^/tmp/ipython-input")
 _NUMBER = re.compile(r"((?:\w+_)?id|line)=(\d+)")
@@ -136,14 +135,24 @@ def source_of(metadata: str, tables: Frames) -> SourceLine | None:
 def _reader_s_line(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
     inside = []
     for file, line, function in stack:
-        if _CALLERS.search(file):  # further frames are the caller of `analyze`
+        own = _own(file)
+        if own.startswith(_CALLERS):  # further frames are the caller of `analyze`
             break
-        if file and not _OURS.search(file):
+        if file and not own:
             inside.append((file, line, function))
     readers = [frame for frame in inside if not _LIBRARIES.match(frame[0])]
     for file, line, function in [*readers, *inside][:1]:
         return SourceLine(shortened(file), line, _without_lambdas(function))
     return None
+
+
+@lru_cache(maxsize=1024)
+def _own(file: str) -> str:
+    """Return the path of a file of these packages in them, wherever they are installed, or ""."""
+    found = _PATH.match(file)
+    path = found[1].replace("\\", "/") if found else ""
+    installed = _LIBRARIES.match(file) or (_PACKAGES / path).exists()
+    return path if path and installed else ""
 
 
 @lru_cache(maxsize=1024)

@@ -109,7 +109,10 @@ def counting_file(*stack):
     return None if source is None else source.file
 
 
-@pytest.mark.parametrize("root", [str(Path(roofline.__file__).parents[1]), "/usr/site-packages"])
+HERE = str(Path(roofline.__file__).parents[1])
+
+
+@pytest.mark.parametrize("root", [HERE, "/usr/site-packages", "/another/checkout/roofline"])
 def test_lines_of_these_packages_and_of_whoever_calls_analyze_are_not_the_reader_s(root):
     kernel, lowering = f"{root}/roofline/kernels/flash.py", f"{root}/roofline/xla/lower.py"
     assert counting_file(kernel, "/home/me/roofline/model.py", lowering) == "roofline/model.py"

@@ -430,7 +430,7 @@ def _moving(
     written: dict[str, float] = {}
     read: dict[str, float] = {}
     for node in (scores, *passed):
-        readers = {reader.kernel for reader in flow.readers(node)}
+        readers = dict.fromkeys(reader.kernel for reader in flow.readers(node))
         if readers and node.op not in ("bitcast", "reshape"):
             written[node.kernel] = written.get(node.kernel, 0.0) + node.shape.leaves[0].bytes
             for reader in readers:
