@@ -85,9 +85,10 @@ notebooks: $(READY) ## execute and normalise the notebooks (REFRESH=1: machine-d
 	@$(PY) -m tools.notebooks.run execute $(if $(REFRESH),--refresh)
 	@$(PY) -m tools.site.pictures
 
-predictions: $(READY) ## accept predictions and whole results, then execute the notebooks
+predictions: $(READY) ## accept predictions, whole results and diagnoses, then execute the notebooks
 	@$(PY) -m tools.predictions --update
 	@$(PY) -m tools.accepted --update
+	@$(PY) -m tools.diagnoses
 	@$(MAKE) notebooks
 
 records: $(READY) ## compile for TPUs again what the notebooks compile (Linux x86-64)
