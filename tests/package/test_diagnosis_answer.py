@@ -61,14 +61,16 @@ def test_a_part_of_less_than_a_twentieth_is_not_told() -> None:
 
 
 def test_the_kernel_that_loses_most_is_the_one_to_look_at() -> None:
-    def kernel(name: str, seconds: float, reachable: float) -> TimedRow:
+    """One whose roof isn't known, the longest here, loses nothing that anybody knows."""
+
+    def kernel(name: str, seconds: float, reachable: float | None) -> TimedRow:
         times = {"least": reachable, "reachable": reachable}
         return TimedRow(name, "kernel", *[seconds] * 4, limit="hbm", **times)
 
-    rows = kernel("long", 0.55, 0.4), kernel("slow", 0.45, 0.05)
+    rows = kernel("long", 0.3, 0.05), kernel("slow", 0.29, 0.01), kernel("untold", 0.41, None)
     why = Explanation("f", (), "gpu", "NVIDIA H200", "measured", runs=(1.0,), rows=rows)
     told = answer(why)
-    assert any(said.startswith("Look at slow first: that is 400 ms") for said in told), told
+    assert any(said.startswith("Look at slow first: that is 280 ms") for said in told), told
 
 
 def test_a_function_has_the_line_of_its_longest_kernel() -> None:
