@@ -116,8 +116,8 @@ class Target(NamedTuple):
 
     Examples
     --------
-    >>> target_of("v6e-8").topology
-    '2x4'
+    >>> target_of("v6e-8").topology, target_of("v6e-8", "1x8").topology
+    ('2x4', '1x8')
     """
 
     chip: chips.Chip

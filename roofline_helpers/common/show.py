@@ -302,8 +302,8 @@ def cell(value: Any) -> str:
 
     Examples
     --------
-    >>> cell(2307e12), cell(2e-9), cell(None), cell(True)
-    ('2,307,000,000,000,000', '<0.0001', '–', 'yes')
+    >>> cell(2306765432.1), cell(2e-9), cell(None), cell(True)
+    ('2,306,765,432', '<0.0001', '–', 'yes')
     """
     value = value.item() if getattr(value, "ndim", None) == 0 else value  # of NumPy or JAX
     if value is None or (isinstance(value, float) and math.isnan(value)):

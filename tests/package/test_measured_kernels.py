@@ -11,7 +11,14 @@ from roofline.network.measured import by_law as by_law_of
 from roofline_helpers import measured
 from roofline_helpers.measured.laws import least_times
 from roofline_helpers.measured.libraries import SIZES
-from roofline_helpers.measured.tables import TEXTS, TYPES, NoData, count, summed_length
+from roofline_helpers.measured.tables import (
+    TEXTS,
+    TYPES,
+    NoData,
+    count,
+    dtype_in_tables,
+    summed_length,
+)
 
 MATMUL = rh.work.matmul(4096, 8192, 8192)
 
@@ -208,3 +215,16 @@ def test_a_gpu_pays_for_the_tokens_whose_experts_are_elsewhere():
     assert half.matrix_flops == quarter.matrix_flops
     assert law.seconds(quarter) > 1.05 * law.seconds(half)
     assert summed_length(quarter) - summed_length(half) == 2 * 2 * 2**14 * 4096
+
+
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [
+        (rh.work.matmul(64, 48, 32, "fp16", b="int8"), "int8 weights"),
+        (rh.work.matmul(64, 48, 32, "bf16", b="int4"), "int4 weights"),
+        (rh.work.matmul(64, 48, 32, "fp16"), "bf16"),
+        (rh.work.matmul(64, 48, 32, "fp4"), "nvfp4"),
+    ],
+)
+def test_the_type_of_a_kernel_as_the_tables_name_it(job, name):
+    assert dtype_in_tables(job) == name

@@ -16,7 +16,7 @@ import roofline_helpers as rh
 from roofline import xla
 from roofline.diagnosis import explain
 from roofline.diagnosis.modelled import case_of
-from roofline.xla.pallas import counted
+from roofline.xla.pallas import counted, unused
 from roofline_helpers.chips import assumed_floor
 from roofline_helpers.common.checks import BadValue
 
@@ -374,3 +374,12 @@ def test_a_report_counts_and_says_what_was_declared():
     assert "declares 11 bytes, it moves" in notes
     assert "declares 7 FLOP, its matmuls have" in notes
     assert report.unknown == ()
+
+
+def test_the_unused_share_is_of_the_matmuls_that_were_asked_for():
+    def wasteful(x, w):
+        _, kept = x @ w, x @ w[:, :3]  # of 5 + 3 columns, the result needs 3
+        return kept
+
+    x, w = jnp.ones((2, 7)), jnp.ones((7, 5))
+    assert unused(jax.make_jaxpr(wasteful)(x, w)) == pytest.approx(5 / 8)

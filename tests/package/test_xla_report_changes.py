@@ -10,6 +10,7 @@ from roofline.xla import Flops, Row
 from roofline.xla.changes import Changes, _difference
 from roofline.xla.compiler import MemoryStats
 from roofline.xla.kernel import line_of
+from roofline.xla.metadata import SourceLine
 from roofline.xla.report import Report
 from roofline_helpers.chips import assumed_floor
 from roofline_helpers.common.show import si
@@ -79,6 +80,13 @@ def test_a_kernel_is_the_same_if_its_work_is(changes, told):
     listed = before.diff(replace(REPORT, rows=(replace(PRODUCT, **changes),))).changes
     texts = [str(change).partition("; expected")[0] for change in listed]
     assert texts == ([] if told is None else [f"{GREW}{told}"])
+
+
+def test_a_change_is_told_at_its_line_in_the_new_code():
+    old = replace(PRODUCT, source=SourceLine("old.py", 3))
+    new = replace(PRODUCT, source=SourceLine("new.py", 5), launches=3)
+    changes = replace(REPORT, rows=(old,)).diff(replace(REPORT, rows=(new,))).changes
+    assert [change.line for change in changes] == ["new.py:5"]
 
 
 @pytest.mark.parametrize(
