@@ -50,6 +50,7 @@ def test_ceilings_are_the_best_of_their_samples():
     roof = MADE.roofline("fp32")
     assert roof.bandwidth == MADE.bandwidth
     assert roof.vector == MADE.vector_peaks["fp32"] == pytest.approx(5e11)
+    assert MADE.roofline("int8").vector == roof.vector  # other work is done in fp32
     with pytest.raises(UnknownName, match="fp64"):
         MADE.roofline("fp64")
 

@@ -29,6 +29,15 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase):
     assert wrong == []
 
 
+def test_narrower_types_come_by_the_bits_that_they_leave_out():
+    step = serving.step("Llama 3.1 8B", "v5e", context=8192)
+    types = [(each.setting.weights, each.setting.cache) for each in step.narrower()]
+    assert types == [
+        *(("bf16", "int8"), ("int8", "bf16"), ("bf16", "int4"), ("int4", "bf16")),
+        *(("int8", "int8"), ("int8", "int4"), ("int4", "int8"), ("int4", "int4")),
+    ]
+
+
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_the_best_batch_is_the_one_that_trying_all_finds(phase):
     tried = [llama("h100", phase=phase, batch=b, context=6000) for b in range(1, 100)]
