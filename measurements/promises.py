@@ -15,6 +15,7 @@ without CUDA graphs says how long kernels take, and the clock of the pair how lo
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import json
@@ -186,6 +187,18 @@ def gather(folders: list[Path]) -> None:
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
+
+
+@functools.cache
+def texts() -> dict[str, str]:
+    """Return the HLO of all pairs that ran, and their `repairs.json`, by the name of the file."""
+    found = {}
+    with tarfile.open(PAIRS_RUN) as tar:
+        for entry in tar:
+            file = tar.extractfile(entry) if entry.name.endswith((".hlo", ".json")) else None
+            if file is not None:
+                found[entry.name] = file.read().decode()
+    return found
 
 
 def kept(folder: Path) -> dict[str, Any]:

@@ -12,30 +12,27 @@ the settings, few and very different. A change that moves a number is meant or i
 import json
 import math
 import sys
-import tarfile
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from measurements.promises import PAIRS_RUN
+from measurements import promises
 from roofline import network, serving, storage, validation
 from roofline.configurations import configured
 from roofline.serving.service import targets
 from roofline.xla.analysis import find_record
 from roofline.xla.expected import expected_features, expected_of, like
-from roofline.xla.hlo import parse
-from roofline.xla.ledger import kernels
-from roofline.xla.report import Report
 from roofline_helpers import chips, judge, work
 from roofline_helpers.measured.kernels import features_of_row, kernel_laws, measured_kernels, parts
 from roofline_helpers.models import Decoder
 from tools import books
+from tools.diagnoses import report_of
 
 CASES, RESULTS = (books.ROOT / f"tests/data/accepted.{ending}" for ending in ("toml", "json"))
 CLOSE = 1e-8
@@ -167,25 +164,14 @@ def of_kind(kind: str) -> dict[str, Any]:
     return found
 
 
-@cache
-def _pairs() -> dict[str, bytes]:
-    """Return the files of the pairs that were measured."""
-    with tarfile.open(PAIRS_RUN) as tar:
-        files = {entry.name: tar.extractfile(entry) for entry in tar}
-        return {name: file.read() for name, file in files.items() if file}
-
-
 def of_program(case: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is expected of each kernel of a compiled program, and of the whole."""
     report: Any
     if "record" in case:
         report = find_record(case["record"], case["chip"])
     else:
-        text = _pairs()[f"{case['pair']}/compiled.hlo"].decode()
-        rows = tuple(kernels(parse(text), "gpu").rows)
-        named = {"name": case["pair"], "target": case["chip"], "platform": "gpu"}
-        made: dict[str, Any] = dict.fromkeys(("jax_version", "compiler"), "")
-        report = Report(**named, **made, arguments=(), rows=rows, notes=(), xla={})
+        text = promises.texts()[f"{case['pair']}/compiled.hlo"]
+        report = report_of(text, case["chip"], name=case["pair"])
     found: dict[str, Any] = {"whole": report.expected and asdict(report.expected)}
     for kernel in report.kernels:
         near = like(kernel.work, kernel.chip) if kernel.chip else None

@@ -26,6 +26,7 @@ from roofline.xla.causes import Finding
 from roofline.xla.hlo import parse
 from roofline.xla.ledger import kernels
 from roofline.xla.report import Report
+from roofline_helpers import chips
 from tools import books, programs
 
 ACCEPTED = books.ROOT / "tests/data/diagnoses.json"
@@ -68,12 +69,12 @@ def of_run(why: Explanation) -> list[str]:
     ]
 
 
-def of_text(compiled: str, written: str, target: str) -> list[str]:
-    """Return what is said of a program's text without a clock."""
-    platform = "gpu" if target.startswith("h") else "tpu"
+def report_of(compiled: str, target: str, written: str = "", name: str = "kept") -> Report:
+    """Return the report of a program's text, of which nothing else is known."""
+    platform = target if target == "cpu" else chips.chip(target).kind
     ledger = kernels(parse(compiled), platform)
-    report = Report(
-        name="kept",
+    return Report(
+        name=name,
         target=target,
         platform=platform,
         arguments=(),
@@ -85,7 +86,12 @@ def of_text(compiled: str, written: str, target: str) -> list[str]:
         text=compiled,
         written=written,
     )
-    return [line for finding in found_in(report).findings or () for line in of_finding(finding)]
+
+
+def of_text(compiled: str, written: str, target: str) -> list[str]:
+    """Return what is said of a program's text without a clock."""
+    findings = found_in(report_of(compiled, target, written)).findings or ()
+    return [line for finding in findings for line in of_finding(finding)]
 
 
 def of_pair(folder: Path, row: Mapping[str, Any], why: Explanation) -> dict[str, list[str]]:

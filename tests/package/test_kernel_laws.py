@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import statistics
-import tarfile
 from collections import Counter
 
 import numpy as np
@@ -15,9 +14,9 @@ import pytest
 from hlo_texts import dot
 
 import roofline_helpers as rh
+from measurements import promises
 from measurements.kernel_laws import Kind, summary
 from measurements.kernels import CHIPS, cases, rows_of
-from measurements.promises import PAIRS_RUN
 from roofline import evidence
 from roofline.network.measured import best_exchange
 from roofline.xla import CollectiveOp, Row
@@ -33,10 +32,8 @@ from roofline.xla.expected import (
     like,
 )
 from roofline.xla.forms import Form
-from roofline.xla.hlo import parse
 from roofline.xla.kernel import kernel_of
 from roofline.xla.ledger import kernels
-from roofline.xla.report import Report
 from roofline.xla.roofs import DeviceRoofs, least_kernel
 from roofline_helpers.measured.kernels import (
     FEWEST,
@@ -51,6 +48,7 @@ from roofline_helpers.measured.kernels import (
     parts,
 )
 from roofline_helpers.measured.tables import FOLDER
+from tools.diagnoses import report_of
 
 ROWS = measured_kernels()
 
@@ -294,19 +292,13 @@ def test_a_loop_of_short_turns_takes_what_its_launches_do() -> None:
 def test_loops_that_nobody_fitted_take_what_is_expected() -> None:
     """Programs of the pairs with a loop: most of their calls lie in the interval."""
     inside = []
-    with tarfile.open(PAIRS_RUN) as tar:
-        files = {entry.name: tar.extractfile(entry) for entry in tar}
-        texts = {name: file.read() for name, file in files.items() if file}
+    texts = promises.texts()
     for row in json.loads(texts["repairs.json"])["rows"]:
         for side, seconds in row["seconds"].items():
-            text = texts[f"{row['name']}/{side}/compiled.hlo"].decode()
+            text = texts[f"{row['name']}/{side}/compiled.hlo"]
             if " while(" not in text:
                 continue
-            rows = tuple(kernels(parse(text), "gpu").rows)
-            found = Report(
-                name=row["name"], target="h200", platform="gpu", arguments=(), rows=rows, notes=(),
-                xla={}, jax_version="", compiler="",
-            ).expected  # fmt: skip
+            found = report_of(text, "h200", name=row["name"]).expected
             if found is not None and found.seconds is not None:
                 inside.append(found.low <= statistics.median(seconds) <= found.high)
     assert len(inside) >= 20

@@ -15,7 +15,6 @@ import pytest
 from hlo_texts import FIXTURES
 from kept_records import kept_report, step_of
 
-from roofline import xla
 from roofline.cli import main
 from roofline.diagnosis import Explanation, compare
 from roofline.diagnosis.ceilings import Roofs
@@ -32,6 +31,7 @@ from roofline.xla.metadata import SourceLine
 from roofline.xla.minimum import Needed
 from roofline.xla.report import Report
 from roofline_helpers.measured.kernels import Expected
+from tools.diagnoses import report_of
 
 KEPT = Path(__file__).parent / "data" / "said"
 
@@ -40,10 +40,7 @@ def read(name: str, **facts: Any) -> Report:
     """Return the report of a program whose text lies in data/hlo, with its causes."""
     file = next(file for file in FIXTURES if file.name.startswith(f"{name}.jax"))
     function, chip, _ = file.name.split(".", 2)
-    platform = {"h100": "gpu", "cpu": "cpu"}.get(chip, "tpu")
-    text = file.read_text("utf-8")
-    rows, notes = (found := xla.kernels(text, platform)).rows, found.notes
-    report = Report(function, chip, platform, (), rows, notes, {}, "x", "y", text=text)
+    report = report_of(file.read_text("utf-8"), chip, name=function)
     return found_in(replace(report, **facts))
 
 
