@@ -9,6 +9,8 @@ import roofline_helpers as rh
 from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import Case, findings
+from roofline.diagnosis.findings.again import large_between
+from roofline.diagnosis.findings.vain import dearer_orders
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import TimedRow, with_program
@@ -225,3 +227,79 @@ def test_float32_products_of_a_gpu_are_held_against_tf32(types, peak):
     roof = Ceilings(measured=Roofs(reached=rates)).roof(xla.Row("dot", "dot", matrix_types=types))
     assert roof is not None
     assert roof.peak == peak
+
+
+def test_a_large_array_between_is_named_unless_it_is_only_scattered() -> None:
+    """The 134 MB of a product of a column and a row, which is summed as well or isn't."""
+    text = """HloModule spread
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+ENTRY %main (a: f32[1024], b: f32[32768], i: s32[1024,1], t: f32[4,32768]) -> f32[4,32768] {
+  %a = f32[1024]{0} parameter(0)
+  %b = f32[32768]{0} parameter(1)
+  %i = s32[1024,1]{1,0} parameter(2)
+  %t = f32[4,32768]{1,0} parameter(3)
+  %column = f32[1024,32768]{1,0} broadcast(%a), dimensions={0}
+  %row = f32[1024,32768]{1,0} broadcast(%b), dimensions={1}
+  %y = f32[1024,32768]{1,0} multiply(%column, %row)
+  %zero = f32[] constant(0)
+  %s = f32[4,32768]{1,0} scatter(%t, %i, %y), update_window_dims={1}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%add
+  %r = f32[1024]{0} reduce(%y, %zero), dimensions={1}, to_apply=%add
+  ROOT %o = (f32[4,32768]{1,0}, f32[1024]{0}) tuple(%s, %r)
+}"""
+    alone = text.replace("reduce(%y", "reduce(%column")
+    for way, named in ((text, True), (alone, False)):
+        case = modelled_case(Program(way.replace("},\n    s", "}, s"), "gpu"), H200)
+        assert ("y" in {claim.parts[0][0].name for claim in large_between(case)}) == named
+
+
+def test_another_order_saves_only_its_part_of_a_kernel_that_has_other_products() -> None:
+    """Of the kernel's 2 * 2048**2 * (64 + 2048) FLOPs the first product has one in 33."""
+    text = """HloModule ordered
+%both (u: f32[2048,64], w: f32[2048,2048]) -> (f32[2048,2048], f32[2048,2048]) {
+  %u = f32[2048,64]{1,0} parameter(0)
+  %w = f32[2048,2048]{1,0} parameter(1)
+  %g = f32[2048,2048]{1,0} dot(%u, %u), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  %h = f32[2048,2048]{1,0} dot(%w, %w), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  ROOT %t = (f32[2048,2048]{1,0}, f32[2048,2048]{1,0}) tuple(%g, %h)
+}
+ENTRY %main (u: f32[2048,64], v: f32[2048,32], w: f32[2048,2048]) -> f32[2048,32] {
+  %u = f32[2048,64]{1,0} parameter(0)
+  %v = f32[2048,32]{1,0} parameter(1)
+  %w = f32[2048,2048]{1,0} parameter(2)
+  %f = (f32[2048,2048]{1,0}, f32[2048,2048]{1,0}) fusion(%u, %w), kind=kOutput, calls=%both
+  %g = f32[2048,2048]{1,0} get-tuple-element(%f), index=0
+  %h = f32[2048,2048]{1,0} get-tuple-element(%f), index=1
+  %o = f32[2048,32]{1,0} dot(%g, %v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %t = (f32[2048,32]{1,0}, f32[2048,2048]{1,0}) tuple(%o, %h)
+}"""
+    case = modelled_case(Program(text, "gpu"), H200)
+    (claim,) = dearer_orders(case)
+    second, first = (case.by_name["ordered", name].seconds for name in ("o", "f"))
+    left = 1.725e-6  # of u.T @ v, and of u with it
+    saved = 1 - left / (second + first / 33)
+    found = {row.name: seconds for row, seconds in claim.parts}
+    assert found == pytest.approx({"o": saved * second, "f": saved * first / 33}, rel=1e-3)
+
+
+def test_what_a_kernel_reads_twice_in_parts_is_needed_in_both() -> None:
+    text = """HloModule parts
+%some (x: f32[256,64]) -> (f32[64,64], f32[32,64]) {
+  %x = f32[256,64]{1,0} parameter(0)
+  %first = f32[64,64]{1,0} slice(%x), slice={[0:64], [0:64]}
+  %last = f32[32,64]{1,0} slice(%x), slice={[224:256], [0:64]}
+  %a = f32[64,64]{1,0} tanh(%first)
+  %b = f32[32,64]{1,0} negate(%last)
+  ROOT %t = (f32[64,64]{1,0}, f32[32,64]{1,0}) tuple(%a, %b)
+}
+ENTRY %main (x: f32[256,64]) -> (f32[64,64], f32[32,64]) {
+  %x = f32[256,64]{1,0} parameter(0)
+  ROOT %f = (f32[64,64]{1,0}, f32[32,64]{1,0}) fusion(%x), kind=kLoop, calls=%some
+}"""
+    flow = Program(text, "gpu").flow
+    kept = flow.kept("f", 256 * 64 * 4, flow.needs.useful)
+    assert (kept.flops, kept.read, kept.written) == (1.0, (64 + 32) / 256, 1.0)

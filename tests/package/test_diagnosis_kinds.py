@@ -25,6 +25,7 @@ import roofline_helpers as rh
 from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings
 from roofline.diagnosis.findings import Case, Finding, detect, findings
+from roofline.diagnosis.findings.again import CHEAPER
 from roofline.diagnosis.findings.causes import Claim
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
@@ -339,6 +340,17 @@ def test_what_is_in_vain_is_named_with_its_kind_its_share_and_its_line(name: str
     file, _, number = first.source.rpartition(":")
     assert file.endswith("test_diagnosis_kinds.py")
     assert line in Path(__file__).read_text("utf-8").splitlines()[int(number) - 1]
+
+
+def test_a_cheaper_generator_is_all_that_helps_where_a_result_is_drawn() -> None:
+    def drawn(key: Any) -> Any:
+        return jax.random.uniform(jax.random.wrap_key_data(key), (1024, 1024))
+
+    args = spec(2, dtype=jnp.uint32), spec(1024, 1024)
+    one_of_two = compiled(lambda key, x: (drawn(key), x * 2), *args)
+    used = compiled(lambda key, x: (drawn(key) * x, x * 2), *args)
+    found = [named(case)["random"].remedy for case in (one_of_two, used)]
+    assert found == [CHEAPER, ""]
 
 
 def on_an_h200(fn: Callable[..., Any], *args: Any, ceilings: Ceilings = H200) -> Case:

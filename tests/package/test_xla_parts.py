@@ -8,6 +8,7 @@ import pytest
 from roofline.xla.parts import TURNS, Part, Places, Steps, nothing, part, whole
 
 DIMS = (4, 6, 10)
+WIDER = (4, 15, 10)
 ALL = whole(DIMS)
 ROWS, COLUMNS = frozenset({1}), frozenset({2})
 
@@ -37,6 +38,11 @@ def test_steps_place_and_take(start, step, length):
             found = [n for n, place in enumerate(places) if place in longer]
             taken = each.taken(longer, length)
             assert (taken if isinstance(taken, int) else list(taken)) in (found, len(found))
+
+
+def spread(name):
+    """Return two of six unknown rows, as an operation of this name places them among fifteen."""
+    return some({1}, 2).placed(WIDER, {1: Steps(3)}, name)
 
 
 SETS = {  # what is left along each group of axes
@@ -99,6 +105,9 @@ def test_sets_along_groups_of_axes(name):
         (ALL.placed((4, 15, 10), {1: Steps(2, 2)}, 1), ALL.elements),
         (rows(1, 4).placed((4, 15, 10), {1: Steps(2, 2)}, 1), 4 * 3 * 10),
         (rows(1, 4).placed((4, 15, 10), {1: 77}, 1), 4 * 3 * 10),
+        # places that nobody knows: two moves of them differ, and one is itself
+        (some({1}, 2).placed(WIDER, {1: Steps(2)}, 1) | spread(2), 4 * (2 + 2) * 10),
+        (some({1}, 2).placed(WIDER, {1: Steps(2)}, 2) | spread(2), 4 * 2 * 10),
         (rows(1, 4).taken((4, 2, 10), {1: Steps(3)}, 1), 4 * 10),
         (rows(1, 4).taken((4, 2, 10), {1: 77}, 1), 4 * 2 * 10),
         (rows(1, 4).taken((4, 2, 10), {1: Steps(4)}, 1), 0),
