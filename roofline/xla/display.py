@@ -432,7 +432,7 @@ def tables(report: Report) -> list[Table]:
         listed.append(groups_listed(report))
     head, cells = _listed(report)
     more = len(report.kernels) - SHOWN
-    below = f"… and {more} cheaper kernels" if more > 0 else ""
+    below = f"… and {many(more, 'cheaper kernel')}" if more > 0 else ""
     return [*listed, (head, cells, below)] if cells else listed
 
 
@@ -445,7 +445,7 @@ def groups_listed(report: Report, by: str = "scope") -> Table:
         told = _micro([likely[id(kernel)] for kernel in kernels if not kernel.work.overlaps])
         rows.append(_group_cells(name, kernels, told))
     more = len(groups) - PAGE
-    below = f"… and {more} groups that take less" if more > 0 else ""
+    below = f"… and {many(more, 'cheaper group')}" if more > 0 else ""
     cells = [[_shown(cell) for cell in row.values()] for row in rows]
     return (list(rows[0]) if rows else []), cells, below
 

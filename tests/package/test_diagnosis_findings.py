@@ -10,6 +10,7 @@ from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import Case, findings
 from roofline.diagnosis.findings.again import large_between
+from roofline.diagnosis.findings.small import communication
 from roofline.diagnosis.findings.vain import dearer_orders
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
@@ -303,3 +304,38 @@ ENTRY %main (x: f32[256,64]) -> (f32[64,64], f32[32,64]) {
     flow = Program(text, "gpu").flow
     kept = flow.kept("f", 256 * 64 * 4, flow.needs.useful)
     assert (kept.flops, kept.read, kept.written) == (1.0, (64 + 32) / 256, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "turns", "evidence", "remedy"),
+    [
+        ("", 1, "all-reduce of 4 B, by itself", "put what follows it before it"),
+        ("", 7, "all-reduce of 28 B, by itself in each of 7 turns", "let each device loop"),
+        ("1024", 7, "all-reduce of 28.7 kB, by itself in each of 7 turns", "let each device"),
+        ("1025", 1, "all-reduce of 4.1 kB, by itself", ""),
+    ],
+)
+def test_an_exchange_of_next_to_nothing_has_its_remedy(size, turns, evidence, remedy) -> None:
+    text = """HloModule turned, num_partitions=8
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+%more (c: f32[]) -> pred[] {
+  %c = f32[] parameter(0)
+  ROOT %p = pred[] custom-call(%c), custom_call_target="ask"
+}
+%turn (c: f32[]) -> f32[] {
+  %c = f32[] parameter(0)
+  ROOT %r = f32[] all-reduce(%c), replica_groups=[1,8]<=[8], to_apply=%add
+}
+ENTRY %main (x: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  ROOT %w = f32[] while(%x), condition=%more, body=%turn, KNOWN
+}""".replace("f32[]", f"f32[{size}]")
+    text = text.replace("KNOWN", f'backend_config={{"known_trip_count":{{"n":"{turns}"}}}}')
+    (claim,) = communication(modelled_case(Program(text, "gpu"), H200))
+    assert claim.evidence == evidence
+    assert claim.remedy.startswith(remedy)
+    assert bool(claim.remedy) == bool(remedy)

@@ -13,7 +13,7 @@ from kept_records import kept_report
 from roofline import xla
 from roofline.xla import Flops, Row
 from roofline.xla.causes import Finding
-from roofline.xla.display import answer, first_change
+from roofline.xla.display import answer, first_change, tables
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,22 @@ def test_the_kernel_to_look_at_first_is_furthest_above_its_roof() -> None:
     report = replace(report, rows=(second, replace(second, name="short", cycles=None)))
     assert "latency" in report.bounds
     assert answer(report)[1].startswith("Look first at gather: ")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "rest"),
+    [
+        (12, [""]),
+        (13, ["… and 1 cheaper kernel"]),
+        (14, ["… and 2 cheaper kernels"]),
+        (24, ["", "… and 12 cheaper kernels"]),  # its groups come first
+        (25, ["… and 1 cheaper group", "… and 13 cheaper kernels"]),
+    ],
+)
+def test_a_table_says_how_many_rows_it_leaves_out(kernels: int, rest: list[str]) -> None:
+    rows = tuple(
+        Row(f"k{n}", "fusion", op_name=f"jit(f)/s{n}/add", read={"hbm": 1 + n})
+        for n in range(kernels)
+    )
+    report = replace(kept_report("ledger-matmul", "v6e"), rows=rows, findings=())
+    assert [below for _, _, below in tables(report)] == rest
