@@ -10,7 +10,7 @@ from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import Case, findings
 from roofline.diagnosis.findings.again import large_between
-from roofline.diagnosis.findings.small import communication
+from roofline.diagnosis.findings.small import communication, turn_by_turn
 from roofline.diagnosis.findings.vain import dearer_orders
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
@@ -339,3 +339,78 @@ ENTRY %main (x: f32[]) -> f32[] {
     assert claim.evidence == evidence
     assert claim.remedy.startswith(remedy)
     assert bool(claim.remedy) == bool(remedy)
+
+
+@pytest.mark.parametrize(
+    ("turn", "linear"),
+    [
+        ("add(%c, %a)", True),
+        ("add(%a, %c)", True),
+        ("add(%c, %c)", True),
+        ("subtract(%a, %c)", True),
+        ("multiply(%c, %a)", True),
+        ("multiply(%a, %c)", True),
+        ("multiply(%c, %c)", False),
+        ("divide(%c, %a)", True),
+        ("divide(%a, %c)", False),
+        ("divide(%c, %c)", False),
+        ("negate(%c)", True),
+        ("tanh(%c)", False),
+        ("maximum(%c, %a)", False),
+        ("select(%p, %c, %a)", True),
+        ("select(%p, %a, %c)", True),
+        ("select(%q, %a, %a)", False),  # the last turn's numbers choose
+    ],
+)
+def test_turns_that_scale_and_add_are_a_linear_recurrence(turn: str, linear: bool) -> None:
+    text = """HloModule turning
+%more (t: (s32[], f32[4096], f32[4096])) -> pred[] {
+  %t = (s32[], f32[4096]{0}, f32[4096]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %n = s32[] constant(64)
+  ROOT %l = pred[] compare(%i, %n), direction=LT
+}
+%turn (t: (s32[], f32[4096], f32[4096])) -> (s32[], f32[4096], f32[4096]) {
+  %t = (s32[], f32[4096]{0}, f32[4096]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %c = f32[4096]{0} get-tuple-element(%t), index=1
+  %a = f32[4096]{0} get-tuple-element(%t), index=2
+  %p = pred[4096]{0} compare(%a, %a), direction=GT
+  %q = pred[4096]{0} compare(%c, %a), direction=GT
+  %made = f32[4096]{0} TURN
+  %one = s32[] constant(1)
+  %j = s32[] add(%i, %one)
+  ROOT %u = (s32[], f32[4096]{0}, f32[4096]{0}) tuple(%j, %made, %a)
+}
+ENTRY %main (c: f32[4096], a: f32[4096]) -> f32[4096] {
+  %c = f32[4096]{0} parameter(0)
+  %a = f32[4096]{0} parameter(1)
+  %zero = s32[] constant(0)
+  %t = (s32[], f32[4096]{0}, f32[4096]{0}) tuple(%zero, %c, %a)
+  %w = (s32[], f32[4096]{0}, f32[4096]{0}) while(%t), condition=%more, body=%turn
+  ROOT %o = f32[4096]{0} get-tuple-element(%w), index=1
+}"""
+    case = modelled_case(Program(text.replace("TURN", turn), "gpu"), H200, floor=2e-6)
+    found = [(claim.cause, claim.evidence) for claim in turn_by_turn(case)]
+    told = "each of 64 turns only scales what the last one made, and adds to it"
+    assert found == ([("linear-recurrence", told)] if linear else [])
+
+
+def test_a_kernel_of_two_loops_has_the_launches_of_both() -> None:
+    text = """HloModule twice
+%turn (c: f32[1024]) -> f32[1024] {
+  %c = f32[1024]{0} parameter(0)
+  ROOT %t = f32[1024]{0} tanh(%c)
+}
+%more (c: f32[1024]) -> pred[] {
+  %c = f32[1024]{0} parameter(0)
+  ROOT %p = pred[] custom-call(%c), custom_call_target="ask"
+}
+ENTRY %main (x: f32[1024]) -> f32[1024] {
+  %x = f32[1024]{0} parameter(0)
+  %a = f32[1024]{0} while(%x), condition=%more, body=%turn, KNOWN{"n":"5"}}}
+  %b = f32[1024]{0} while(%a), condition=%more, body=%turn, KNOWN{"n":"7"}}}
+  ROOT %c = f32[1024]{0} call(%b), to_apply=%turn
+}""".replace("KNOWN", 'backend_config={"known_trip_count":')
+    text = text.replace("}}}", "}}")
+    assert Program(text, "gpu").rows["t"].launches == 5 + 7 + 1
