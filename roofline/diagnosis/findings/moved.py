@@ -36,7 +36,7 @@ _SAME = frozenset(
 
 def moved_share(flow: Flow, node: Node, kernel: str) -> float:
     """Return the share of a value's elements that its kernel takes unchanged from another array."""
-    if node.kernel != kernel or node.op in ("parameter", CARRY):
+    if node.kernel != kernel:
         return 1.0
     if node.op in _SAME:
         return moved_share(flow, node.ops[0], kernel)

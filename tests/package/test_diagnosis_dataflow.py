@@ -1,0 +1,137 @@
+"""What is moved, done again, in vain or wide: small programs, worked out by hand."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hlo_texts import ADD, by_hand, fused, lines_of
+
+from roofline.diagnosis.ceilings import Ceilings, Roofs
+from roofline.diagnosis.findings import again, moved, vain, wide
+from roofline.diagnosis.flow import Flow
+from roofline.diagnosis.modelled import modelled_case
+from roofline.diagnosis.program import Program
+from roofline.xla.hlo import parse
+
+ROOFS = Ceilings(measured=Roofs(reached={"fp32": 1e13, "hbm": 1e12, "vector": 1e13}))
+DETECTORS = {name: one for room in (again, moved, vain, wide) for name, one in vars(room).items()}
+LESS = """%less (a: f32[], b: f32[]) -> pred[] {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT
+}"""
+TURNS = """HloModule turns
+%more (t: T) -> pred[] {{
+  t = T parameter(0)
+  ROOT p = pred[] custom-call(t), custom_call_target="ask"
+}}
+%turn (t: T) -> T {{
+  t = T parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  c = f32[32,128] get-tuple-element(t), index=1
+  x = f32[7,32,128] get-tuple-element(t), index=2
+  y = f32[7,32,128] get-tuple-element(t), index=3
+  z = s32[] constant(0)
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+{body}
+  ROOT u = T tuple(j, {carried})
+}}
+ENTRY %main (c: f32[32,128], x: f32[7,32,128], y: f32[7,32,128]) -> f32[7,32,128] {{
+  c = f32[32,128] parameter(0)
+  x = f32[7,32,128] parameter(1)
+  y = f32[7,32,128] parameter(2)
+  n = s32[] parameter(3)
+  t = T tuple(n, c, x, y)
+  w = T while(t), condition=%more, body=%turn, backend_config={{"known_trip_count":{{"n":"7"}}}}
+  ROOT o = f32[7,32,128] get-tuple-element(w), index=3
+}}"""
+
+
+def turning(lines: str, carried: str) -> str:
+    """Return a program with these lines in each of seven turns, and what the next one takes."""
+    body = "\n".join(f"  {line}" for line in lines.splitlines())
+    text = TURNS.format(body=body, carried=carried)
+    return re.sub(r"\bT\b", "(s32[], f32[32,128], f32[7,32,128], f32[7,32,128])", text)
+
+
+@pytest.mark.parametrize(("lines", "claims"), by_hand("findings.txt"))
+def test_what_is_claimed_of_small_programs(lines: str, claims: str) -> None:
+    """Causes, shares of kernels' times, evidence, lines of code and remedies."""
+    asked, _, text = lines.partition("\n")
+    name, platform, *how = asked.split()
+    text = re.sub(r" @(\S+)", r', metadata={op_name="\1" source_file="\1.py" source_line=3}', text)
+    text = turning(*text.rsplit("\n", 1)) if "loop" in how else lines_of(text, ADD, LESS)
+    case = modelled_case(Program(text, platform), ROOFS)
+    if "slow" in how:
+        slow = tuple(replace(row, seconds=10 * row.seconds) for row in case.rows)
+        case = replace(case, rows=slow, measured=True)
+    found = []
+    for claim in DETECTORS[name](case):
+        parts = [f"{row.name} {seconds / row.seconds:.3g}" for row, seconds in claim.parts]
+        told = f"{claim.cause}{'' if claim.known else '?'} {', '.join(parts)}: {claim.evidence}"
+        told += f" @{claim.source}" if claim.source else ""
+        found.append(told + (f" -> {claim.remedy}" if claim.remedy else ""))
+    assert "\n".join(found or ["-"]) == claims.strip()
+
+
+SAME = "copy transpose reshape bitcast convert reverse slice dynamic-slice"
+MADE = """  zero = f32[] constant(0)
+  i = s32[] constant(0)
+  new = f32[64,8] tanh(%x)
+  few = f32[16,8] tanh(%y)
+  xs = f32[128,8] pad(%x, zero), padding=0_64x0_0
+  ys = f32[128,8] pad(%y, zero), padding=64_48x0_0
+  views = f32[128,8] bitcast(ys)
+  sums = f32[128,8] add(xs, ys)
+  rest = f32[128,8] pad(%y, zero), padding=112_0x0_0
+  fews = f32[64,8] pad(few, zero), padding=0_48x0_0
+  rows = s32[64,8] iota(), iota_dimension=0
+  sixteen = s32[] constant(16)
+  limit = s32[64,8] broadcast(sixteen), dimensions={}
+  m = pred[64,8] compare(rows, limit), direction=LT
+  both = pred[64,8] and(m, %p)
+  either = pred[64,8] or(m, %p)
+  one = pred[] constant(true)"""
+GIVEN = """  x = f32[64,8] parameter(0)
+  y = f32[16,8] parameter(1)
+  p = pred[64,8] parameter(2)"""
+
+
+@pytest.mark.parametrize(
+    ("value", "share"),
+    [
+        *(
+            (f"{op}(%x, i, i), slice={{[0:64], [0:8]}}, dimensions={{0,1}}", 1)
+            for op in SAME.split()
+        ),
+        ("reduce-precision(%x), exponent_bits=5, mantissa_bits=3", 1),
+        ("copy(new)", 0),
+        ("negate(%x)", 0),
+        ("[80,8] concatenate(%x, few), dimensions={0}", 64 / 80),
+        ("[128,8] pad(%x, zero), padding=0_64x0_0", 1 / 2),
+        ("[128,8] pad(new, zero), padding=0_64x0_0", 0),
+        ("[8,8] pad(%x, zero), padding=0_-56x0_0", 1),
+        ("dynamic-update-slice(%x, few, i, i)", 3 / 4),
+        ("dynamic-update-slice(new, %y, i, i)", 1 / 4),
+        ("[128,8] add(xs, views)", 5 / 8),
+        ("[128,8] or(sums, rest)", 6 / 8),
+        ("[128,8] subtract(xs, xs)", 1),
+        ("[128,8] maximum(new, xs)", 0),
+        ("add(%x, fews)", 3 / 4),
+        ("subtract(fews, %x)", 3 / 4),
+        ("maximum(%x, fews)", 3 / 4),
+        ("or(fews, %x)", 3 / 4),
+        ("multiply(%x, fews)", 0),
+        ("select(m, %x, new)", 1 / 4),
+        ("select(m, new, %x)", 3 / 4),
+        ("select(%p, %x, %x)", 0),  # data choose between two arrays
+        ("select(both, new, %x)", 3 / 4),
+        ("select(either, %x, new)", 1 / 4),
+        ("select(one, %x, %x)", 0),  # a whole array or the other
+    ],
+)
+def test_the_share_of_a_value_that_a_kernel_takes_unchanged(value: str, share: float) -> None:
+    value = value if value.startswith("[") else f"[64,8] {value}"
+    flow = Flow(parse(fused(f"{GIVEN}\n{MADE}\n  ROOT r = f32{value}", GIVEN, "%x, %y, %p")))
+    assert moved.moved_share(flow, flow.graph.results[0], "f") == pytest.approx(share)
