@@ -2,10 +2,10 @@
 
     python -m measurements.settings PART [--name NAME] --out FILE.json
 
-Parts of one GPU are `graphs`, `loops`, `offload`, `products` and `compiling`; of several, `ragged`
-and `step`. `compiling` and `step` take the flags of this process: run them once for each setting of
-``XLA_FLAGS`` or ``JAX_ENABLE_PGLE``, with its name. `roofline/data/evidence/settings.json` has the
-rows of all parts, by part.
+Parts of one GPU are `graphs`, `loops`, `offload`, `products`, `precisions` and `compiling`; of
+several, `ragged` and `step`. `compiling` and `step` take the flags of this process: run them once
+for each setting of ``XLA_FLAGS`` or ``JAX_ENABLE_PGLE``, with its name. The rows of all parts are
+in `roofline/data/evidence/settings.json`, by part.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import functools
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -287,6 +288,12 @@ SHAPES = [
 ]
 
 
+def maker(call: Any) -> str:
+    """Return by what a compiled product is multiplied."""
+    text = call.as_text()
+    return "cuBLAS" if "__cublas" in text else "Triton" if "triton" in text else "XLA"
+
+
 def products(name: str) -> Iterator[Row]:
     """Yield a row a product of sizes (m, k, n), as it is and padded to multiples of 64."""
     for m, k, n in SHAPES:
@@ -299,10 +306,35 @@ def products(name: str) -> Iterator[Row]:
         row: Row = {"m": m, "k": k, "n": n}
         for way, fn in {"default": lambda a, b: a @ b, "padded": padded}.items():
             call = jax.jit(fn).lower(*args).compile()
-            text = call.as_text()
-            by = "cuBLAS" if "__cublas" in text else "Triton" if "triton" in text else "XLA"
-            row |= {way: timed(call, args, 15, 8), f"{way} by": by}
+            row |= {way: timed(call, args, 15, 8), f"{way} by": maker(call)}
         yield row
+
+
+def precisions(name: str) -> Iterator[Row]:
+    """Yield a row a precision or algorithm of fp32 products: seconds, error, and how it is stated.
+
+    The error is the root mean square's, beside that of the exact result, in a few of its rows.
+    """
+    presets = lax.DotAlgorithmPreset
+    names = "F32_F32_F32 TF32_TF32_F32 TF32_TF32_F32_X3 BF16_BF16_F32 BF16_BF16_F32_X3".split()
+    names += ["BF16_BF16_F32_X6", "BF16_BF16_F32_X9"]
+    ways = {"default": None, "high": lax.Precision.HIGH, "highest": lax.Precision.HIGHEST}
+    for side in (1024, 4096, 8192):
+        # one row more, so that the second isn't the first again
+        args = normal(side, side, dtype="float32"), normal(side + 1, side, dtype="float32")[1:]
+        exact = np.asarray(args[0][:64], np.float64) @ np.asarray(args[1], np.float64)
+        for way, precision in (ways | {each: presets[each] for each in names}).items():
+            lowered = jax.jit(functools.partial(jnp.dot, precision=precision)).lower(*args)
+            call, stated = lowered.compile(), lowered.compiler_ir("hlo").as_hlo_module().to_string()
+            off = np.asarray(call(*args)[:64], np.float64) - exact
+            yield {
+                "asked": way,
+                "side": side,
+                "stated": re.findall(r"(?:operand_precision|algorithm)=[\w{},]*\w}?", stated),
+                "seconds": timed(call, args),
+                "error": float(np.sqrt((off**2).mean() / (exact**2).mean())),
+                "by": maker(call),
+            }
 
 
 def compiling(name: str) -> Iterator[Row]:
@@ -432,7 +464,8 @@ def step(name: str) -> Iterator[Row]:
 
 
 PARTS = {
-    part.__name__: part for part in (graphs, loops, offload, products, compiling, ragged, step)
+    part.__name__: part
+    for part in (graphs, loops, offload, products, precisions, compiling, ragged, step)
 }
 
 

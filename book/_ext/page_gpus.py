@@ -84,6 +84,7 @@ def settings() -> dict[str, str]:
         "gpus_compiling_untried": rh.si(untried["compiling"], "s"),
         "gpus_calls": _calls(record["graphs"]),
         "gpus_products": _products(record["products"], took),
+        **_precisions([row for row in record["precisions"] if row["side"] == 4096]),
     }
 
 
@@ -119,6 +120,27 @@ def _products(rows: list[dict[str, Any]], took: dict[tuple[str, str], Any]) -> s
         times = f"{median(usual['seconds']) / median(bare['seconds']):.1f}" if usual else "–"
         lines.append([size.replace("×", " × "), rate, row["default by"], padded, times])
     return markdown(heads, lines, 3)
+
+
+def _precisions(rows: list[dict[str, Any]]) -> dict[str, str]:
+    took = {row["asked"]: median(row["seconds"]) for row in rows}
+    off = {row["asked"]: row["error"] for row in rows}
+    usual = took["default"]
+    lines = [
+        [f"`{asked}`", f"{1e6 * t:,.0f}", f"{t / usual:.1f}", f"{off[asked]:.1e}".replace("e-0", "e-")]
+        for asked, t in took.items()
+    ]
+    times = {
+        "highest": "gpus_highest",
+        "BF16_BF16_F32_X3": "gpus_x3",
+        "BF16_BF16_F32_X6": "gpus_x6",
+    }
+    return {
+        "gpus_precisions": markdown(["Asked for", "µs", "times the default", "error"], lines, 3),
+        **{name: f"{took[asked] / usual:.1f}" for asked, name in times.items()},
+        "gpus_x3_error": f"{off['default'] / off['BF16_BF16_F32_X3']:.0f}",
+        "gpus_x9": f"{took['BF16_BF16_F32_X9'] / usual:.1f}",
+    }
 
 
 def gpus() -> dict[str, str]:

@@ -13,7 +13,7 @@ from roofline import xla
 from roofline.measure.workloads import level_cases, matmul_case, memory_cases, run, vector_case
 from roofline.xla.expected import Like, as_one_call, combined, expected_of, like
 from roofline.xla.kernel import kernel_of
-from roofline.xla.roofs import DeviceRoofs, best_peak, main_dtype
+from roofline.xla.roofs import DeviceRoofs, best_peak, type_on
 from roofline_helpers import chips
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown
@@ -117,9 +117,8 @@ class Ceilings:
 
     def _measured_roof(self, kernel: xla.Row, rates: Roofs) -> Roofline:
         """Return the roofline for a kernel's data type, and a working set of its size."""
-        # JAX multiplies fp32 matrices in TF32 where the device has it
-        tf32 = "tf32" in rates.reached and kernel.matrix_types[:1] == ("f32",)
-        roof = rates.roofline("tf32" if tf32 else main_dtype(kernel.matrix_types))
+        first = kernel.matrix_types[:1]
+        roof = rates.roofline(type_on(first[0], rates.reached) if first else None)
         cached = [bandwidth for size, bandwidth in self.caches if kernel.bytes <= size]
         return replace(roof, levels={"hbm": max([roof.bandwidth, *cached])})
 

@@ -14,7 +14,7 @@ from roofline.network.measured import best_exchange, exchange_seconds, law_of_ex
 from roofline.xla.forms import RANDOM, Form
 from roofline.xla.kernel import CompiledKernel
 from roofline.xla.ledger import Row
-from roofline.xla.roofs import at_best, least_kernel, main_dtype
+from roofline.xla.roofs import at_best, least_kernel, main_dtype, type_on
 from roofline.xla.targets import assumed_vector_peak, clock_of
 from roofline_helpers import chips
 from roofline_helpers.chips import floor_of
@@ -70,7 +70,8 @@ def expected_of(kernel: CompiledKernel) -> Expected:
         found = expected_features(features_of(kernel), chip)
         if found is None:
             least = max(least, least_kernel(chip) * kernel.launches)
-            why = f"no kernels like {row.name} ({row.role}) were measured"
+            of = f" of {row.matrix_types[0]}" if row.matrix_types else ""
+            why = f"no kernels like {row.name} ({row.role}{of}) were measured"
             return Expected(None, least, math.inf, NOT_MEASURED, why)
         return _not_below(found.times(kernel.launches), kernel, chip)
     elif kernel.cycle_seconds is not None:
@@ -325,9 +326,10 @@ def worth_of_cycles() -> Worth:
 def features_of(kernel: CompiledKernel) -> Features:
     """Return what the time of one launch of a compiled kernel follows on a GPU."""
     row, form = kernel.work, kernel.work.form or Form()
-    dtype = main_dtype(row.matrix_types) or "bf16"
-    if dtype == "fp32" and kernel.chip is not None and "tf32" in kernel.chip.matrix:
-        dtype = "tf32"  # JAX's default on GPUs
+    product = row.matrix_types[0] if row.matrix_types else "bf16"
+    dtype = type_on(product, () if kernel.chip is None else kernel.chip.matrix)
+    if product.startswith("c") or product.partition(" ")[2] in ("x3", "x6", "x9"):
+        dtype = product  # of several products, whose times aren't those of one
     return Features(
         form.kind,
         row.bytes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -42,6 +42,9 @@ def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
         if inner is None:
             return None
         attributes = {"lhs_contracting_dims": ",".join(map(str, inner))}
+        how = stated.get("precision_config", {})
+        attributes["operand_precision"] = ",".join(how.get("operand_precision", ())).lower()
+        attributes["algorithm"] = str(how.get("algorithm", "")).lower().removeprefix("alg_")
         return Instruction(call.name, "dot", result, (), attributes), operands[0], operands[1]
     if "dim_labels" not in call.attributes or len(operands) < 2:
         return None
@@ -500,10 +503,31 @@ def matrix_types(site: Site) -> tuple[str, ...]:
     for product, *operands in _products(site):
         if is_depthwise(product, *operands):
             continue
-        types = "×".join(dict.fromkeys(shape.dtype for shape in operands))
-        precision = product.attributes.get("operand_precision", "").strip("{}").split(",")[0]
-        listed[f"{types} {precision}".strip()] = None
+        listed[product_type([shape.dtype for shape in operands], product.attributes)] = None
     return tuple(listed)
+
+
+_ALGORITHM = re.compile(r"dot_(bf16|f16|tf32|f32|f64)_\1_\w+?(?:_(x\d))?")
+
+
+def product_type(kinds: Sequence[str], attributes: Mapping[str, str]) -> str:
+    """Return in what a product of operands of these types multiplies, and how precisely.
+
+    An algorithm, if one is asked for, stands in place of the operands' types and a precision.
+
+    Examples
+    --------
+    >>> product_type(["f32", "f32"], {"operand_precision": "{highest,highest}"})
+    'f32 highest'
+    >>> product_type(["f32", "f32"], {"algorithm": "dot_bf16_bf16_f32_x3"})
+    'bf16 x3'
+    """
+    stated = _ALGORITHM.fullmatch(attributes.get("algorithm", ""))
+    if stated is not None:
+        kind, times = stated.groups()
+        return f"{kind} {times or ('highest' if kind == 'f32' else '')}".strip()
+    precision = attributes.get("operand_precision", "").strip("{}").split(",")[0]
+    return f"{'×'.join(dict.fromkeys(kinds))} {precision.removeprefix('default')}".strip()
 
 
 def matmul_sides(site: Site) -> tuple[int, ...]:

@@ -17,7 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roofline.xla.facts import Known, bits_of, facts_of
-from roofline.xla.flops import Flops, counted_as, declared, flops_of, is_depthwise
+from roofline.xla.flops import (
+    Flops,
+    counted_as,
+    declared,
+    flops_of,
+    is_depthwise,
+    product_type,
+)
 from roofline.xla.graph import BRANCH, CARRY, Graph, Node
 from roofline.xla.hlo import FREE_CALLS, Module, parse
 from roofline.xla.lower import Lowered
@@ -360,8 +367,7 @@ class _Count:
         if floats and all(bits_of(kind) for kind in kinds):
             narrow = min(floats, key=bits_of)
             kinds = [narrow if bits_of(kind) > bits_of(narrow) else kind for kind in kinds]
-        precision = node.attribute("operand_precision").strip("{}").split(",")[0]
-        return f"{'×'.join(dict.fromkeys(kinds))} {precision}".strip()
+        return product_type(kinds, node.instruction.attributes if node.instruction else {})
 
     def _flops(self, node: Node) -> tuple[Flops, str]:
         """Return the least FLOPs of a node as a whole, and why they aren't known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -95,11 +95,12 @@ def chip_roofline(
         names, precision = _dtypes(product), product.partition(" ")[2]
         if chip.kind == "tpu" and "fp32" in names:
             return roof.peak / {"high": 3, "highest": 6}.get(precision, 1)  # bf16 passes
-        if names == ["fp32"] and not precision and "tf32" in chip.matrix:
-            names = ["tf32"]  # JAX's default on GPUs
+        if names == ["fp32"]:
+            names = [type_on(product, chip.matrix)]
         known = [name for name in names if name in chip.matrix or name in chip.vector]
         peaks = [chip.roofline(name, reached=reached).peak for name in known]
-        return min([*peaks, roof.peak] if len(known) < len(names) else peaks)
+        slowest = min([*peaks, roof.peak] if len(known) < len(names) else peaks)
+        return slowest / PASSES.get(precision, 1)
 
     link = chip.links.get("ici") or chip.links.get("nvlink")
     floor = least_kernel(chip) if chip.kind == "gpu" else roof.floor
@@ -110,6 +111,26 @@ def chip_roofline(
         network=float(link) if link else None,
         name=" ".join([chip.name, *matrix_types]),
     )
+
+
+PASSES = {"x3": 3, "x6": 6}
+"""Products in which an algorithm writes one; "x9" is one product where XLA has no kernel for it, as
+on an H200 (evidence "precisions")."""
+
+
+def type_on(product: str, types: Collection[str]) -> str:
+    """Return the type at whose rate a product runs on a device that has these types.
+
+    NVIDIA's GPUs multiply fp32 in TF32 unless the highest precision is asked for.
+
+    Examples
+    --------
+    >>> [type_on(product, ["bf16", "tf32", "fp32"]) for product in ("f32 high", "f32 highest")]
+    ['tf32', 'fp32']
+    """
+    first, precision = _dtypes(product)[0], product.partition(" ")[2]
+    tf32 = first == "fp32" and "tf32" in types and precision in ("", "high")
+    return "tf32" if tf32 else first
 
 
 def main_dtype(matrix_types: Sequence[str]) -> str | None:
@@ -150,8 +171,7 @@ def reached_roof(chip: chips.Chip, matrix_types: Sequence[str]) -> Roofline | No
     roof = chip_roofline(chip, matrix_types, reached=True)
     if roof is None or len(matrix_types) != 1 or "×" in matrix_types[0]:
         return roof
-    dtype = "tf32" if matrix_types[0] == "f32" else main_dtype(matrix_types) or ""
-    best = best_peak(chip, dtype)  # tf32 is JAX's default for float32 on GPUs
+    best = best_peak(chip, type_on(matrix_types[0], chip.matrix))
     return roof if best is None else replace(roof, peak=max(roof.peak, best))
 
 

@@ -142,6 +142,22 @@ def test_odd_sizes_run_at_a_third_of_their_speed_at_worst() -> None:
             assert 1.8 < gain < 2.5 if k % 8 or n % 2 else 0.9 < gain < 1.05
 
 
+def test_between_tf32_and_float32_are_algorithms_of_which_one_is_none() -> None:
+    for side in (4096, 8192):
+        rows = [r for r in roofline.evidence.load("settings")["precisions"] if r["side"] == side]
+        took = {row["asked"]: statistics.median(row["seconds"]) for row in rows}
+        off = {row["asked"]: row["error"] for row in rows}
+        for same in ("high", "BF16_BF16_F32_X9"):  # they are TF32
+            assert off[same] == pytest.approx(off["default"], rel=1e-3)
+        assert took["high"] == pytest.approx(took["default"], rel=0.06)
+        assert took["BF16_BF16_F32_X9"] > 2 * took["default"]
+        assert took["highest"] > 6.5 * took["default"]
+        assert took["BF16_BF16_F32_X3"] < 2 * took["default"]
+        assert off["BF16_BF16_F32_X3"] < off["default"] / 14
+        assert took["BF16_BF16_F32_X6"] < 0.6 * took["highest"]
+        assert off["BF16_BF16_F32_X6"] < 10 * off["highest"]
+
+
 def _rate(size: dict[str, int], seconds: list[float]) -> float:
     return float(2 * size["m"] * size["k"] * size["n"] / statistics.median(seconds))
 

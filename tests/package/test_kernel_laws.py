@@ -34,6 +34,7 @@ from roofline.xla.expected import (
 from roofline.xla.forms import Form
 from roofline.xla.kernel import kernel_of
 from roofline.xla.ledger import kernels
+from roofline.xla.minimum import needed
 from roofline.xla.roofs import DeviceRoofs, least_kernel
 from roofline_helpers.measured.kernels import (
     FEWEST,
@@ -134,7 +135,7 @@ ENTRY %m (a: f32[1048576]) -> f32[1048576] {
 
 TYPES = "pred s4 s8 s16 s32 s64 u8 f8e4m3fn f4e2m1fn f16 bf16 f32 f64 c64 c128".split()
 MULTIPLIED = {  # where kernels like its own were measured, and the chip has a peak for the type
-    "h200": "s8 u8 f8e4m3fn f16 bf16 f32 f64 c64 c128",
+    "h200": "s8 u8 f8e4m3fn f16 bf16 f32",
     "b200": "f8e4m3fn f4e2m1fn f16 bf16",
     "a100-80gb": "s8 u8 f16 bf16",
     "t4": "",
@@ -303,3 +304,73 @@ def test_loops_that_nobody_fitted_take_what_is_expected() -> None:
                 inside.append(found.low <= statistics.median(seconds) <= found.high)
     assert len(inside) >= 20
     assert sum(inside) >= 0.8 * len(inside)
+
+
+ASKED = {  # what an H200 multiplies in, and its peak over the products that one is made of
+    "default": ("f32", 494.5e12),
+    "high": ("f32 high", 494.5e12),
+    "highest": ("f32 highest", 67e12),
+    "F32_F32_F32": ("f32 highest", 67e12),
+    "TF32_TF32_F32": ("tf32", 494.5e12),
+    "TF32_TF32_F32_X3": ("tf32 x3", 494.5e12 / 3),
+    "BF16_BF16_F32": ("bf16", 989e12),
+    "BF16_BF16_F32_X3": ("bf16 x3", 989e12 / 3),
+    "BF16_BF16_F32_X6": ("bf16 x6", 989e12 / 6),
+    "BF16_BF16_F32_X9": ("bf16 x9", 989e12),  # which XLA made one product of
+}
+
+
+def test_no_precision_is_measured_faster_than_its_product_needs() -> None:
+    h200, rows = rh.chip("h200"), evidence.load("settings")["precisions"]
+    assert {row["asked"] for row in rows} == ASKED.keys()
+    for row in rows:
+        (kind, peak), side = ASKED[row["asked"]], row["side"]
+        stated = "".join(f", {text}" for text in row["stated"])
+        text = """HloModule product
+ENTRY %m (x: f32[S,S], w: f32[S,S]) -> f32[S,S] {
+  %x = f32[S,S]{1,0} parameter(0)
+  %w = f32[S,S]{1,0} parameter(1)
+  ROOT %y = f32[S,S]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}STATED
+}"""
+        text = text.replace("STATED", stated).replace("S,S", f"{side},{side}")
+        work = needed(text)
+        assert work.matrix == {kind: 2 * side**3}
+        least = max(2 * side**3 / peak, 12 * side**2 / 4.8e12)
+        assert work.seconds(h200) == pytest.approx(least, rel=2e-3)
+        assert work.seconds(h200) < min(row["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("precision", "algorithm", "kind", "measured"),
+    [
+        ("DEFAULT", "ALG_UNSET", "f32", True),
+        ("HIGH", "ALG_UNSET", "f32 high", True),
+        ("HIGHEST", "ALG_UNSET", "f32 highest", False),
+        ("DEFAULT", "ALG_DOT_F32_F32_F32", "f32 highest", False),
+        ("DEFAULT", "ALG_DOT_TF32_TF32_F32", "tf32", True),
+        ("DEFAULT", "ALG_DOT_BF16_BF16_F32_X9", "bf16 x9", False),
+    ],
+)
+def test_a_librarys_call_states_its_precision(
+    precision: str, algorithm: str, kind: str, measured: bool
+) -> None:
+    config = {
+        "gemm_backend_config": {
+            "dot_dimension_numbers": {
+                "lhs_contracting_dimensions": ["1"],
+                "rhs_contracting_dimensions": ["0"],
+            },
+            "precision_config": {"operand_precision": [precision] * 2, "algorithm": algorithm},
+        }
+    }
+    text = f"""HloModule product
+ENTRY %m (x: f32[1024,1024], w: f32[1024,1024]) -> f32[1024,1024] {{
+  %x = f32[1024,1024]{{1,0}} parameter(0)
+  %w = f32[1024,1024]{{1,0}} parameter(1)
+  ROOT %y = f32[1024,1024]{{1,0}} custom-call(%x, %w), custom_call_target="__cublas$lt$matmul",
+    backend_config={json.dumps(config)}
+}}"""
+    (row,) = kernels(text.replace(",\n    ", ", "), "gpu").rows
+    assert row.matrix_types == (kind,)
+    found = expected_of(kernel_of(row, DeviceRoofs(rh.chip("h200"))))
+    assert (found.seconds is not None) == measured
