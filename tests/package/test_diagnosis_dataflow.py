@@ -1,4 +1,4 @@
-"""What is moved, done again, in vain or wide: small programs, worked out by hand."""
+"""What detectors claim of small programs, worked out by hand."""
 
 import re
 from dataclasses import replace
@@ -7,14 +7,15 @@ import pytest
 from hlo_texts import ADD, by_hand, fused, lines_of
 
 from roofline.diagnosis.ceilings import Ceilings, Roofs
-from roofline.diagnosis.findings import again, moved, vain, wide
+from roofline.diagnosis.findings import again, kernels, moved, small, vain, wide
 from roofline.diagnosis.flow import Flow
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.xla.hlo import parse
 
 ROOFS = Ceilings(measured=Roofs(reached={"fp32": 1e13, "hbm": 1e12, "vector": 1e13}))
-DETECTORS = {name: one for room in (again, moved, vain, wide) for name, one in vars(room).items()}
+ROOMS = again, kernels, moved, small, vain, wide
+DETECTORS = {name: one for room in ROOMS for name, one in vars(room).items()}
 LESS = """%less (a: f32[], b: f32[]) -> pred[] {
   a = f32[] parameter(0)
   b = f32[] parameter(1)
@@ -55,7 +56,7 @@ def turning(lines: str, carried: str) -> str:
     return re.sub(r"\bT\b", "(s32[], f32[32,128], f32[7,32,128], f32[7,32,128])", text)
 
 
-@pytest.mark.parametrize(("lines", "claims"), by_hand("findings.txt"))
+@pytest.mark.parametrize(("lines", "claims"), [*by_hand("findings.txt"), *by_hand("kernels.txt")])
 def test_what_is_claimed_of_small_programs(lines: str, claims: str) -> None:
     """Causes, shares of kernels' times, evidence, lines of code and remedies."""
     asked, _, text = lines.partition("\n")
