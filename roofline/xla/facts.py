@@ -719,7 +719,7 @@ def _varies(known: Known, node: Node, facts: list[Facts]) -> Axes:
     if op in ("slice", "dynamic-slice", "reverse", "copy", "convert") or (
         op in hlo.ARITHMETIC | hlo.TRANSCENDENTAL and all(o.dims == dims for o in node.ops)
     ):
-        return every & frozenset().union(*(each.varies for each in facts[: _data(node)]))
+        return every & frozenset().union(*(each.varies for each in facts))
     if op == "reduce":
         gone = set(node.numbers("dimensions"))
         kept = [axis for axis in range(len(node.ops[0].dims)) if axis not in gone]
@@ -729,11 +729,6 @@ def _varies(known: Known, node: Node, facts: list[Facts]) -> Axes:
     if still is None or op in ("slice", "dynamic-slice"):
         return every
     return every & still.axes
-
-
-def _data(node: Node) -> int:
-    """Return how many first operands of an operation are data and not indices."""
-    return 1 if node.op == "dynamic-slice" else len(node.ops)
 
 
 def _marked(dims: tuple[int, ...], axes: Axes) -> Part:

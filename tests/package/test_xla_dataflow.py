@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hlo_texts import ADD, by_hand, lines_of, listed, program
+from hlo_texts import ADD, by_hand, lines_of, program
 from random_programs import MARK, Program
 
 from roofline.xla.facts import _pairs, facts_of
@@ -136,23 +136,6 @@ def test_elements_that_are_needed_of_each_argument(lines, elements):
     assert " ".join(f"{needs[node].elements:g}" for node in graph.parameters) == elements
 
 
-@pytest.mark.parametrize(("lines", "known"), by_hand("values_known.txt"))
-def test_what_is_known_of_a_value(lines, known):
-    graph, facts, _ = read(lines_of(lines, ADD))
-    [result] = graph.results
-    it = facts[result]
-    found = (
-        f"{it.nonzero.elements:g}",
-        " ".join(map(str, sorted(it.varies))) or "-",
-        f"{it.distinct:g}",
-        listed(it.most),
-        str(it.zeros and it.zeros.op),
-    )
-    assert "; ".join(found) == known
-    if it.values is not None and result.dtype == "pred":
-        assert it.false.elements == result.size - it.nonzero.elements
-
-
 def test_pairs_of_two_counters():
     """0 … 5 and 0 … 9, of which no values are computed where there are many."""
     ways = {"LT": 39, "LE": 45, "GT": 15, "GE": 21, "EQ": 6, "NE": 54}
@@ -237,20 +220,6 @@ def test_time_is_proportional_to_the_program():
     few, many = seconds(1_000), seconds(10_000)
     assert many < 40 * few  # as the square of its length it would take 100 times as long
     assert many < 20
-
-
-def test_a_scalar_zero_is_zero_wherever_it_is_spread() -> None:
-    _, known, _ = read("""HloModule t
-
-ENTRY %main (x: f32[]) -> bf16[4,8] {
-  %x = f32[] parameter(0)
-  %zero = f32[] constant(0)
-  %narrow = bf16[] convert(%zero)
-  ROOT %spread = bf16[4,8]{1,0} broadcast(%narrow), dimensions={}
-}
-""")
-    (spread,) = (node for node in known.graph.nodes if node.op == "broadcast")
-    assert known[spread].nonzero.share == 0.0
 
 
 @pytest.mark.parametrize(("start", "limit"), [(30, "slice"), (60, "select")])
