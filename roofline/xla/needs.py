@@ -164,7 +164,7 @@ def _asked(needs: Needs, user: Node, position: int, operand: Node) -> Part:
         if user.ops[0].dims != dims:
             return need
         return need & (mask.nonzero if position == 1 else mask.false)
-    if op in ("multiply", "and") and same and len(user.ops) == 2:
+    if op in ("multiply", "and") and same:
         return need & known[user.ops[1 - position]].nonzero
     if op in ("divide", "remainder") and same and position == 1:
         return need & known[user.ops[0]].nonzero
