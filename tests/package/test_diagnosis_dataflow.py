@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hlo_texts import ADD, by_hand, fused, lines_of
+from hlo_texts import ADD, by_hand, fused
 
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import again, kernels, moved, small, vain, wide
@@ -13,20 +13,28 @@ from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.xla.hlo import parse
 
-ROOFS = Ceilings(measured=Roofs(reached={"fp32": 1e13, "hbm": 1e12, "vector": 1e13}))
+ROOFS = Ceilings(measured=Roofs(reached={"fp32": 1e13, "bf16": 2e13, "hbm": 1e12, "vector": 1e13}))
 ROOMS = again, kernels, moved, small, vain, wide
 DETECTORS = {name: one for room in ROOMS for name, one in vars(room).items()}
+HEADERS = {
+    "devices": "num_partitions=4",
+    "donated": "input_output_alias={ {}: (0, {}, may-alias) }",
+}
 LESS = """%less (a: f32[], b: f32[]) -> pred[] {
   a = f32[] parameter(0)
   b = f32[] parameter(1)
   ROOT c = pred[] compare(a, b), direction=LT
 }"""
-TURNS = """HloModule turns
-%more (t: T) -> pred[] {{
+ENTRY = """HloModule test
+ENTRY %main () -> f32[] {
+LINES
+}"""
+TURNS = """HloModule test
+%more (t: T) -> pred[] {
   t = T parameter(0)
   ROOT p = pred[] custom-call(t), custom_call_target="ask"
-}}
-%turn (t: T) -> T {{
+}
+%turn (t: T) -> T {
   t = T parameter(0)
   i = s32[] get-tuple-element(t), index=0
   c = f32[32,128] get-tuple-element(t), index=1
@@ -35,35 +43,65 @@ TURNS = """HloModule turns
   z = s32[] constant(0)
   one = s32[] constant(1)
   j = s32[] add(i, one)
-{body}
-  ROOT u = T tuple(j, {carried})
-}}
-ENTRY %main (c: f32[32,128], x: f32[7,32,128], y: f32[7,32,128]) -> f32[7,32,128] {{
+LINES
+  ROOT u = T tuple(j, CARRIED)
+}
+ENTRY %main () -> f32[7,32,128] {
   c = f32[32,128] parameter(0)
   x = f32[7,32,128] parameter(1)
   y = f32[7,32,128] parameter(2)
   n = s32[] parameter(3)
-  t = T tuple(n, c, x, y)
-  w = T while(t), condition=%more, body=%turn, backend_config={{"known_trip_count":{{"n":"7"}}}}
+BEFORE
+  t = T tuple(n, GIVEN)
+  w = T while(t), condition=%more, body=%turn, backend_config={"known_trip_count":{"n":"7"}}
   ROOT o = f32[7,32,128] get-tuple-element(w), index=3
-}}"""
+}"""
+FUSION = re.compile(r"^(  .*?(\w+) = .*? fusion\((.*?)\))(.*)\n((?:   .*\n)+)", re.MULTILINE)
 
 
-def turning(lines: str, carried: str) -> str:
-    """Return a program with these lines in each of seven turns, and what the next one takes."""
-    body = "\n".join(f"  {line}" for line in lines.splitlines())
-    text = TURNS.format(body=body, carried=carried)
-    return re.sub(r"\bT\b", "(s32[], f32[32,128], f32[7,32,128], f32[7,32,128])", text)
+def indented(lines: str, last: str = "") -> str:
+    """Return lines with two more spaces, and a word before the last instruction."""
+    *others, result = re.split(r"\n(?! )", lines)
+    return re.sub("^", "  ", "\n".join([*others, last + result]), flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize(("lines", "claims"), [*by_hand("findings.txt"), *by_hand("kernels.txt")])
-def test_what_is_claimed_of_small_programs(lines: str, claims: str) -> None:
-    """Causes, shares of kernels' times, evidence, lines of code and remedies."""
-    asked, _, text = lines.partition("\n")
-    name, platform, *how = asked.split()
+def spelled(lines: str, how: list[str]) -> str:
+    """Return the HLO of a block: lines of an entry, or what a loop is given and does in a turn."""
+    if "loop" in how:
+        turn = lines.rpartition("---\n")[2]
+        before, _, given = lines.removesuffix(turn).removesuffix("\n---\n").rpartition("\n")
+        body, _, carried = turn.rpartition("\n")
+        text = TURNS.replace("LINES", indented(body))
+        text = text.replace("BEFORE", indented(before)).replace("GIVEN", given or "c, x, y")
+        text = text.replace("CARRIED", carried)
+    else:
+        text = ENTRY.replace("LINES", indented(lines, "ROOT "))
+    text = re.sub(r"\bT\b", "(s32[], f32[32,128], f32[7,32,128], f32[7,32,128])", text)
     text = re.sub(r" @(\S+)", r', metadata={op_name="\1" source_file="\1.py" source_line=3}', text)
-    text = turning(*text.rsplit("\n", 1)) if "loop" in how else lines_of(text, ADD, LESS)
-    case = modelled_case(Program(text, platform), ROOFS)
+    inside, kinds = [ADD, LESS], dict(re.findall(r"(\w+) = (\S+)", text))
+    for _, name, operands, _, inner in FUSION.findall(text):
+        given = [
+            f"  {operand} = {kinds[operand]} parameter({number})"
+            for number, operand in enumerate(operands.split(", "))
+        ]
+        body = indented(inner.replace("    ", "").rstrip(), "ROOT ")
+        inside.append("\n".join([f"%in_{name} () -> f32[] {{", *given, body, "}"]))
+    text = FUSION.sub(r"\1, kind=kLoop, calls=%in_\2\4\n", text)
+    return text.replace("\n", "\n".join(["", *inside, ""]), 1)
+
+
+@pytest.mark.parametrize(("block", "claims"), [*by_hand("findings.txt"), *by_hand("kernels.txt")])
+def test_what_is_claimed_of_small_programs(block: str, claims: str) -> None:
+    """Causes, shares of kernels' times, evidence, lines of code and remedies."""
+    asked, _, lines = block.partition("\n")
+    name, platform, *how = asked.split()
+    lines, _, written = lines.partition("\nwritten\n")
+    text = spelled(lines, how)
+    written = spelled(written, []) if written else ""
+    for word in how:
+        text = text.replace("HloModule test", f"HloModule test, {HEADERS.get(word, '')}")
+        text = text.replace("32,128", "8192,1024") if word == "large" else text
+    case = modelled_case(Program(text, platform, written=written), ROOFS)
     if "slow" in how:
         slow = tuple(replace(row, seconds=10 * row.seconds) for row in case.rows)
         case = replace(case, rows=slow, measured=True)
@@ -86,6 +124,9 @@ MADE = """  zero = f32[] constant(0)
   views = f32[128,8] bitcast(ys)
   sums = f32[128,8] add(xs, ys)
   rest = f32[128,8] pad(%y, zero), padding=112_0x0_0
+  many = f32[128,8] or(sums, rest)
+  shifted = f32[128,8] exponential(xs)
+  mixed = f32[128,8] add(ys, shifted)
   fews = f32[64,8] pad(few, zero), padding=0_48x0_0
   rows = s32[64,8] iota(), iota_dimension=0
   sixteen = s32[] constant(16)
@@ -116,8 +157,9 @@ GIVEN = """  x = f32[64,8] parameter(0)
         ("dynamic-update-slice(%x, few, i, i)", 3 / 4),
         ("dynamic-update-slice(new, %y, i, i)", 1 / 4),
         ("[128,8] add(xs, views)", 5 / 8),
-        ("[128,8] or(sums, rest)", 6 / 8),
-        ("[128,8] subtract(xs, xs)", 1),
+        ("[128,8] or(rest, views)", 2 / 8),
+        ("[128,8] subtract(xs, many)", 1),
+        ("[128,8] add(xs, mixed)", 0),
         ("[128,8] maximum(new, xs)", 0),
         ("add(%x, fews)", 3 / 4),
         ("subtract(fews, %x)", 3 / 4),

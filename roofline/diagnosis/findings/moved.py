@@ -51,7 +51,7 @@ def moved_share(flow: Flow, node: Node, kernel: str) -> float:
         small = node.ops[1].size / max(node.size, 1)
         old, new = (moved_share(flow, part, kernel) for part in node.ops[:2])
         return (1 - small) * old + small * new
-    if node.op in ("add", "subtract", "maximum", "or") and len(node.ops) == 2:
+    if node.op in ("add", "subtract", "maximum", "or"):
         if all(_padded(part, kernel) for part in node.ops):
             return min(1.0, sum(moved_share(flow, part, kernel) for part in node.ops))
         return max(
@@ -73,7 +73,7 @@ def _padded(node: Node, kernel: str) -> bool:
     """Return whether a value is a part of a concatenation, as a TPU's compiler writes one."""
     if node.kernel != kernel:
         return False
-    if node.op in ("maximum", "or", "add") and len(node.ops) == 2:
+    if node.op in ("maximum", "or", "add"):
         return all(_padded(part, kernel) for part in node.ops)
     return node.op == "pad" or (
         node.op in ("bitcast", "convert", "copy") and _padded(node.ops[0], kernel)
@@ -119,7 +119,7 @@ def _claimed(case: Case, program: Program, row: TimedRow, made: list[Node], shar
     nodes, largest = flow.kernels[row.name], max(made, key=lambda node: node.shape.bytes)
     opcodes = {node.op for node in nodes}
     # what is updated in place isn't moved: the ledger counts what is written
-    written = sum(kernel.written.values()) * max(flow.graph.places[row.name], 1)
+    written = sum(kernel.written.values()) * flow.graph.places[row.name]
     in_place = written < 0.5 * sum(node.shape.bytes for node in made)
     found = _cause_of(case, program, row, nodes, largest, opcodes, in_place)
     if found is None:
@@ -167,8 +167,8 @@ def _cause_of(
         ), f"{shape} is read in one order and written in another"
     if looped:
         return ("carry-copy", turns) if opcodes <= _SAME | {"constant"} else ("rewritten", turns)
-    partly = opcodes & {"dynamic-update-slice", "select", "add", "subtract"} - {"pad"}
-    if "concatenate" in opcodes or opcodes & {"pad"}:
+    partly = opcodes & {"dynamic-update-slice", "select", "add", "subtract"}
+    if opcodes & {"concatenate", "pad"}:
         return "joined", f"{shape} ({si(shape.bytes, 'B')}) holds copies of {_named(sources)}"
     argument = next((s for s in sources if _replaces(program, s)), None)
     if argument is not None and opcodes <= _SAME | {"constant", "dynamic-update-slice"}:
@@ -374,5 +374,5 @@ def _crosses(flow: Flow, node: Node) -> bool:
         return last in node.numbers("dimensions")
     if node.op not in ARITHMETIC | TRANSCENDENTAL | {"convert"}:
         return _reorders(flow, node)
-    orders = [_tiles(o.shape)[0] for o in node.ops if o.dims == node.dims and o.shape.order]
+    orders = [_tiles(o.shape)[0] for o in node.ops if o.shape.order]
     return bool(orders) and any(order != _tiles(node.shape)[0] for order in orders)
