@@ -9,7 +9,15 @@ from hlo_texts import program
 
 from roofline import xla
 from roofline.xla.hlo import parse
-from roofline.xla.loops import in_each_turn, number_of, turns, values_of
+from roofline.xla.loops import (
+    _Test,
+    chosen_in,
+    in_each_turn,
+    number_of,
+    same_in_all,
+    turns,
+    values_of,
+)
 
 
 def loop(
@@ -97,7 +105,13 @@ GIVEN = """  %i = s32[] constant(7)
   %o = s32[] constant(0)
   %h = u8[] constant(200)
   %t = s32[4]{0} constant({11, 13, 17, 19})
+  %x = s32[] parameter(0)
 """
+TWICE = """%twice (a: s32[], b: s32[]) -> s32[] {
+  %a = s32[] parameter(0)
+  %b = s32[] parameter(1)
+  ROOT %d = s32[] add(%a, %a)
+}"""
 
 
 @pytest.mark.parametrize(
@@ -135,11 +149,34 @@ GIVEN = """  %i = s32[] constant(7)
         ("s32[] dynamic-slice(%t, %k), dynamic_slice_sizes={1}", 17),
         ("s32[] dynamic-slice(%t, %i), dynamic_slice_sizes={1}", 19),  # at most the last
         ("s32[] dynamic-slice(%t, %j), dynamic_slice_sizes={1}", 11),
+        ("s32[2] dynamic-slice(%t, %k), dynamic_slice_sizes={2}", None),
+        ("s32[] shift-left(%i, %o)", 7),
+        ("%n = s32[] constant(31); s32[] shift-left(%i, %n)", -(2**31)),
+        ("%n = s32[] constant(32); s32[] shift-left(%i, %n)", None),
+        ("%n = s32[] constant(100000); s32[] multiply(%n, %n)", 10**10 - 2 * 2**32),
+        ("%n = s64[] constant(100000); s64[] multiply(%n, %n)", 10**10),
+        ("%n = f32[] convert(%i); f32[] add(%n, %n)", 14),
+        ("%n = f32[] convert(%i); f32[] multiply(%n, %n)", None),
+        ("s32[] copy(%i)", 7),
+        ("s32[] bitcast(%i)", 7),
+        ("s32[] reduce-precision(%i)", None),
+        ("s32[] call(%i, %x), to_apply=%twice", 14),
+        ("s32[] fusion(%i, %x), kind=kLoop, calls=%twice", 14),
+        ("s32[] call(%x, %i), to_apply=%twice", None),
+        ("%n = s32[4] iota(), iota_dimension=0; AT", 2),
+        ("%n = s32[4] multiply(%t, %t); AT", 17 * 17),
+        ("%n = s32[4] broadcast(%i), dimensions={}; AT", 7),
+        ("%n = s32[4] broadcast(%x), dimensions={}; AT", None),
+        ("%n = s32[2,2] iota(), iota_dimension=0; AT", None),
+        ("%n = s32[2,2] constant({{1, 2}, {3, 4}}); AT", None),
     ],
 )
 def test_numbers_that_are_known(line, value) -> None:
     p = "  %p = pred[] compare(%i, %k), direction=LT\n"
-    module = parse(program(f"{GIVEN}{p}  ROOT %y = {line}"))
+    line = line.replace("AT", "s32[] dynamic-slice(%n, %k), dynamic_slice_sizes={1}")
+    *before, line = line.split("; ")
+    lines = "".join(f"  {each}\n" for each in before)
+    module = parse(program(f"{GIVEN}{p}{lines}  ROOT %y = {line}", TWICE))
     assert number_of(values_of(module, module.entry, ())["y"]) == value
 
 
@@ -163,3 +200,15 @@ def test_a_counter_has_a_number_for_each_turn_of_the_loops_around() -> None:
     assert list(numbers) == [1, 3, 5, 7, 5, 7, 9, 11]
     assert other is None  # it changes
     assert in_each_turn(module, module.entry.by_name["w"], [3, None], 2, 1)[0].tolist() == [3, 5]
+    kept = parse(loop().replace("tuple(%j, %u)", "tuple(%j, %v)"))
+    start = [0, np.array([3, 4])]
+    assert in_each_turn(kept, kept.entry.by_name["w"], start, 2, 2)[1].tolist() == [3, 3, 4, 4]
+
+
+def test_what_is_the_same_in_all_turns_and_what_some_have():
+    numbers = np.array([4, 5, 6])
+    given = [1, numbers, "x", [2, numbers], _Test(1, 2, "LT"), _Test(1, numbers, "LT")]
+    assert same_in_all(given) == [1, None, "x", [2, None], _Test(1, 2, "LT"), None]
+    one, some, name, (two, more), _, test = chosen_in(given, np.array([True, False, True]))
+    assert (one, name, two) == (1, "x", 2)
+    assert [each.tolist() for each in (some, more, test.right)] == [[4, 6]] * 3
