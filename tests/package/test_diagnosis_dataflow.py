@@ -8,7 +8,7 @@ from hlo_texts import ADD, by_hand, fused
 
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import again, kernels, moved, small, vain, wide
-from roofline.diagnosis.flow import Flow
+from roofline.diagnosis.flow import Flow, Kept, largest
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
 from roofline.xla.hlo import parse
@@ -178,3 +178,82 @@ def test_the_share_of_a_value_that_a_kernel_takes_unchanged(value: str, share: f
     value = value if value.startswith("[") else f"[64,8] {value}"
     flow = Flow(parse(fused(f"{GIVEN}\n{MADE}\n  ROOT r = f32{value}", GIVEN, "%x, %y, %p")))
     assert moved.moved_share(flow, flow.graph.results[0], "f") == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("sort", "other", "inside"),
+    [
+        ("jit(f)/jit(sort)/sort", "jit(f)/jit(sort)/neg", True),
+        ("jit(f)/jit(sort)/sort", "jit(f)/jit(sort)/jit(clip)/neg", True),
+        ("jit(f)/jit(sort)/sort", "jit(f)/jit(g)/neg", False),
+        ("jit(f)/jit(g)/while/jit(sort)/sort", "jit(f)/jit(g)/while/neg", False),
+        ("jit(f)/sort", "jit(f)/neg", False),  # of the reader's own function
+        ("jit(main)/jit(f)/sort", "jit(main)/jit(f)/neg", False),
+    ],
+)
+def test_what_is_in_a_library_s_call(sort: str, other: str, inside: bool) -> None:
+    text = f"""x = f32[8] parameter(0)
+s = f32[8] sort(x), dimensions={{0}}, to_apply=%less, metadata={{op_name="{sort}"}}
+n = f32[8] negate(s), metadata={{op_name="{other}"}}"""
+    flow = Flow(parse(spelled(text, [])))
+    (made,) = flow.graph.results
+    assert flow.in_library(made) == inside
+    assert [flow.is_algorithm(node) for node in (made, made.ops[0])] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "turns_at", "inner"),
+    [
+        ("f/while", "stack_frame_id=3", "stack_frame_id=3", True),
+        ("f/while", "stack_frame_id=3", "stack_frame_id=4", False),
+        ("f/while", "source_file=m", "source_file=m", False),  # a line may have several
+        ("f/while", "", "", False),
+        ("f/cumsum", "", "", True),
+    ],
+)
+def test_loops_that_a_library_wrote(name: str, at: str, turns_at: str, inner: bool) -> None:
+    text = spelled(f"k = f32[32,128] tanh(c), metadata={{{turns_at}}}\nk, x, y", ["loop"])
+    text = text.replace("body=%turn", f'body=%turn, metadata={{op_name="{name}" {at}}}')
+    flow = Flow(parse(text))
+    (made,) = (node for node in flow.graph.nodes if node.op == "tanh")
+    assert (len(flow.inner_loops), flow.in_library(made)) == (inner, inner)
+
+
+def test_what_kernels_make_and_take() -> None:
+    """A tanh counts ten; of its third result half is needed."""
+    text = """x = f32[64] parameter(0)
+y = f32[32] parameter(1)
+f = (f32[64], f32[64], f32[32]) fusion(x, y)
+  t = f32[64] tanh(x)
+  s = f32[64] multiply(t, t)
+  n = f32[32] negate(y)
+  r = (f32[64], f32[64], f32[32]) tuple(t, s, n)
+t = f32[64] get-tuple-element(f), index=0
+s = f32[64] get-tuple-element(f), index=1
+n = f32[32] get-tuple-element(f), index=2
+v = f32[8,8] bitcast(s)
+w = f32[64] bitcast(v)
+a = f32[64] add(w, t)
+b = f32[64] negate(w)
+e = f32[16] slice(n), slice={[0:16]}
+r = (f32[8,8], f32[64], f32[64], f32[16]) tuple(v, a, b, e)"""
+    flow = Flow(parse(spelled(text, [])))
+    node = {each.instruction.name: each for each in flow.graph.nodes if each.instruction}
+
+    def names(nodes: object) -> str:
+        return " ".join(each.instruction.name for each in nodes)  # type: ignore[attr-defined]
+
+    assert names(flow.made("f")) == "t s n"
+    taken = [(value.op, reader.op, part.share) for value, reader, part in flow.taken("f")]
+    assert taken == [("parameter", "tanh", 1), ("parameter", "negate", 0.5)]
+    assert (names(flow.readers(node["s"])), names(flow.readers(node["t"]))) == ("a b", "a")
+    assert flow.source(node["w"]) is node["s"]
+    assert (node["s"].number in flow.returned, node["s"].number in flow.results) == (True, False)
+    for read, share in ((384, 320 / 384), (100, 1), (0, 1), (3840, 320 / 3840)):
+        kept = flow.kept("f", read, flow.needs.useful)
+        assert kept == Kept(720 / 736, share, 576 / 640)
+        assert kept.least == 576 / 640
+    assert flow.kept("none", 8, flow.needs.useful) == Kept(1, 0, 1)
+    assert replace(kept, flops=0.5).least == 0.5
+    assert largest([node["x"]], flow.work) is None
+    assert largest([node["n"], node["t"], node["s"]], flow.work) is node["t"]

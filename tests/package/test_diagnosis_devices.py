@@ -12,9 +12,11 @@ from test_diagnosis_findings import H200
 from roofline.diagnosis.devices import rows_of_devices, with_waits
 from roofline.diagnosis.explain import Task
 from roofline.diagnosis.explanation import Explanation
-from roofline.diagnosis.findings import findings
+from roofline.diagnosis.findings import Case, findings
+from roofline.diagnosis.findings.devices import skew
 from roofline.diagnosis.modelled import modelled_case
 from roofline.diagnosis.program import Program
+from roofline.diagnosis.rows import TimedRow
 from roofline.diagnosis.trace import Event, Span, Trace
 from roofline.xla.lower import Arguments
 
@@ -203,6 +205,56 @@ def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text, named)
         exchange = next(row for row in case.rows if row.name == "g")
         assert found["all-reduce-sliced"].seconds == pytest.approx(0.5 * exchange.seconds)
         assert "of f32[8192,8192] on 4 devices" in found["all-reduce-sliced"].evidence
+
+
+def ran(seconds, launches=2.0, idle=1.0, names="k"):
+    """Return the rows of a device: each of these kernels, a sum over devices, and idle time."""
+    times = [TimedRow(n, "kernel", seconds, seconds, launches=launches, program="p") for n in names]
+    exchange = TimedRow("all-reduce.1", "kernel", 50.0, 50.0, program="p")
+    return [*times, exchange, TimedRow("", "gap", idle), TimedRow("", "host", 2 * idle)]
+
+
+@pytest.mark.parametrize(
+    ("slow", "why"),
+    [
+        (ran(5), "its kernels take 5 s, here 3 s; k takes 2.5 s there and 1.5 s here, launched as"),
+        (ran(5, 2.1), "its kernels take 5 s, here 3 s; k takes 2.38 s there and 1.5 s here"),
+        (ran(5, 2.2), "its kernels take 5 s, here 3 s; k runs 2.2 times there, 2 here"),
+        (ran(2.5, names="kn"), "its kernels take 5 s, here 3 s; n runs 2 times there, 0 here"),
+        (ran(5, idle=1.6), "its kernels take 5 s"),
+        (ran(5, idle=1.7), "it idles 2.1 s longer, so its host launches late"),
+        ([], "its kernels aren't in this trace"),
+    ],
+)
+@pytest.mark.parametrize(("often", "at"), [(1.0, ""), (2.0, " at 2 exchanges, in all")])
+def test_why_a_device_arrives_last(slow, why, often, at):
+    waits = TimedRow("waiting for device 3", "wait", 6.0, launches=often)
+    case = Case((*ran(3), waits), {}, H200, "gpu", 100.0, by_device={"3": tuple(slow), "0": ()})
+    (claim,) = skew(case)
+    assert claim.evidence.startswith(f"device 3 arrives last{at} by 6 s: {why}")
+
+
+@pytest.mark.parametrize(
+    ("wall", "waited", "names", "found"),
+    [
+        (79, 0, ["k", "k", "k"], True),  # 8 s, and 4 of a mean
+        (81, 0, ["k", "k", "k"], False),
+        (79, 3.9, ["k", "k", "k"], True),
+        (79, 4.0, ["k", "k", "k"], False),  # what waits is told of each exchange
+        (79, 0, ["abk", "klm", "abl"], True),
+        (79, 0, ["abkc", "klmn", "abkc"], False),  # half of the rows: another program
+    ],
+)
+def test_uneven_devices(wall, waited, names, found):
+    seconds = [8 / len(names[0]), 1 / len(names[1]), 3 / len(names[2])]
+    rows = (tuple(ran(took, names=each)) for took, each in zip(seconds, names, strict=True))
+    waits = TimedRow("waiting for device 9", "wait", waited)
+    case = Case((waits,), {}, H200, "gpu", wall, by_device=dict(zip("789", rows, strict=True)))
+    uneven = [claim for claim in skew(case) if not claim.parts]
+    assert [claim.more for claim in uneven] == [pytest.approx(4)] * found
+    said = "device 7 is busy longest, 4 s more than the mean: its kernels take 8 s, on device 8 1 s"
+    assert all(claim.evidence.startswith(said) for claim in uneven)
+    assert not list(skew(replace(case, rows=(), by_device={"7": case.by_device["7"]})))
 
 
 # --- what four H200s recorded, see data/traces/README.md ------------------------------------------

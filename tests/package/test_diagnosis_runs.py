@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from roofline.diagnosis.explain import _compiling
+from roofline.diagnosis.program import Program
 from roofline.diagnosis.runner import Runner, compiled_runner, run_counts, run_in_turn
 from roofline.diagnosis.trace import (
     Event,
@@ -25,7 +26,7 @@ from roofline.diagnosis.trace import (
     typical_runs,
     union,
 )
-from roofline.diagnosis.trace_steps import _exchanges, _leaves, prepared
+from roofline.diagnosis.trace_steps import _exchanges, _leaves, named, prepared
 from roofline.xla.lower import Arguments
 
 
@@ -260,3 +261,33 @@ def test_exchanges_of_several_steps_are_told_as_a_mean_and_what_hides_them() -> 
     [told] = _exchanges(events, [Span("step", 0, 10), Span("step", 10, 20)])
     assert told.startswith("exchanges take 4 s of a step, and 3.5 s of that nothing else runs")
     assert "; 56% of their time" in told  # 5 of 9 s
+
+
+@pytest.mark.parametrize(
+    ("op", "label", "program", "found"),
+    [
+        ("x", "fusion_3", "jit_f", ("x", "jit_f", None)),
+        ("command_buffer", "fusion_3", "jit_f", ("fusion.3", "jit_f", None)),
+        ("", "fusion_3", "", ("fusion.3", "jit_f", None)),
+        ("", "fusion_3.kd", "jit_f", ("fusion.3", "jit_f", None)),
+        ("", "fusion_4", "", ("fusion.4", "jit_g", 7)),
+        ("", "fusion_3", "jit_g", ("", "jit_g", None)),
+        ("", "inner_1", "", ("inner.1", "jit_f", None)),
+        ("", "both_2", "", ("", "", None)),  # either program's
+        ("", "both_2", "jit_f", ("both.2", "jit_f", None)),
+        ("command_buffer", "others", "jit_f", ("", "jit_f", None)),
+    ],
+)
+def test_kernels_of_a_graph_are_known_by_their_names(
+    op: str, label: str, program: str, found: tuple[str, str, int | None]
+) -> None:
+    text = "HloModule m\nENTRY %e (x: f32[8]) -> f32[8] {\n  x = f32[8] parameter(0)\n"
+    text += "  both.2 = f32[8] tanh(x)\n  ROOT fusion.NUMBER = f32[8] negate(both.2)\n}"
+    first = Program(text.replace("NUMBER", "3"), "gpu", wrapped={"inner.1": "both.2"})
+    programs = {"jit_f": first, "jit_g(7)": Program(text.replace("NUMBER", "4"), "gpu")}
+    ran = [event("f", 0, 1), replace(event("g", 1, 2), program="jit_g", number=7)]
+    one = replace(event(op, 2, 3, label=label), program=program)
+    trace = made({"a": ran, "b": [one]}, [])
+    (known,) = named(trace, programs).devices["b"]
+    assert (known.op, known.program, known.number) == found
+    assert named(replace(trace, platform="tpu"), programs).devices["b"] == [one]
