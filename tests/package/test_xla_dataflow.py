@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hlo_texts import ADD, by_hand, lines_of, program
+from hlo_texts import program
 from random_programs import MARK, Program
 
 from roofline.xla.facts import _pairs, facts_of
@@ -125,15 +125,6 @@ def test_share_of_a_product(name):
     graph, _, needs = read(written(f, *arguments))
     products = [node for node in graph.nodes if node.op in ("dot", "convolution")]
     assert min(needs.useful(node).share for node in products) == pytest.approx(share)
-
-
-# --- single operations: what is needed of their operands, and what is known of their values -------
-
-
-@pytest.mark.parametrize(("lines", "elements"), by_hand("needed_elements.txt"))
-def test_elements_that_are_needed_of_each_argument(lines, elements):
-    graph, _, needs = read(lines_of(lines, ADD))
-    assert " ".join(f"{needs[node].elements:g}" for node in graph.parameters) == elements
 
 
 def test_pairs_of_two_counters():

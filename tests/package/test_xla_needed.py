@@ -63,6 +63,7 @@ def test_what_a_result_needs(body, work):
 def test_turns_and_devices():
     once = Needed(220, {"f32": 2 * 3 * 5 * 5}, 25 + 1 + 1, refused=UNKNOWN_TURNS)
     assert need(LOOP, "multiply") == once
+    assert need(LOOP) == Needed(220, {"f32": 6 * 150}, 25 + 6 + 6)  # 0, 2 … 10
     assert need(LOOP, "multiply", turns={"l": 9}) == Needed(220, {"f32": 9 * 150}, 25 + 9 + 9)
     assert need(PRODUCT, devices=3) == Needed(212 / 3, {"bf16": 70}, 7)
 
@@ -98,8 +99,11 @@ PARTS = {
     "a = bf16[11,7] convert(x); e = bf16[2,7] convert(u); "
     "y = bf16[11,7] dynamic-update-slice(a, e, i, z)": "522; -; 0",
     "a = f32[11,7] tanh(x); y = f32[11,7] dynamic-update-slice(a, u, i, z)": "676; -; 77",
+    "e = f32[2,7] tanh(u); y = f32[11,7] dynamic-update-slice(x, e, i, z)": "116; -; 14",
     "y = f32[11,7] dynamic-update-slice(d, u, z, z)": "172; -; 0",
     # a mask's four rows, and what else differs
+    "e = f32[11,7] tanh(v); y = f32[11,7] select(c, e, x)": "224; -; 28",
+    "e = f32[11,7] tanh(v); y = f32[11,7] select(c, x, e)": "392; -; 49",
     "y = f32[11,7] select(c, v, d)": "340; -; 0",
     "y = f32[11,7] select(c, d, v)": "284; -; 0",
     "y = f32[11,7] select(m, v, x)": "1001; -; 77",

@@ -309,3 +309,76 @@ def test_a_walk_adds_each_kernel_as_often_as_it_runs(stated, often):
 def test_turns_of_no_such_loop_are_refused():
     with pytest.raises(BadValue, match=r"names 'v', which .* Such loops: w \(a/b.py:30\)"):
         xla.kernels(WALK, turns={"v": 3, "w": 2})
+
+
+# --- roles: of a fusion of p and q, of which one is the argument "params" -------------------------
+
+ROLES = """
+tanh on params: tanh(p)
+add and multiply on params: a = add(p, q); multiply(a, p)
+elementwise work on params: a = add(p, q); b = tanh(a); multiply(a, b)
+transpose of params: f32[10,6] transpose(p) | a = bf16[6,10] convert(p); transpose(a)
+conversion of params: bf16[6,10] convert(p)
+padding of params: f32[6,12] pad(p, z), padding=0_0x1_1
+reversal of params: reverse(p), dimensions={0}
+concatenation of params: f32[12,10] concatenate(p, q), dimensions={0}
+slice of params: f32[6,4] slice(p), slice={[0:6], [0:4]}
+copy of params: copy(p)
+change of layout of params: f32[6,10]{0,1} copy(p)
+broadcast of params: f32[6,10,3] broadcast(p), dimensions={0,1}
+counting up of params: s32[6,10] iota(), iota_dimension=0
+sum on params: f32[6] reduce(p, z) OF %add | a = f32[6] reduce(p, z) OF %add; f32[6] tanh(a)
+maximum on params: f32[6] reduce(p, z) OF %maximum
+minimum on params: f32[6] reduce(p, z) OF %minimum
+product on params: f32[6] reduce(p, z) OF %multiply
+reduction on params: f32[6] reduce(p, z) OF %and
+sum of exponentials on params: a = exponential(p); f32[6] reduce(a, z) OF %add
+sum of exponentials on params: a = exponential-minus-one(p); f32[6] reduce(a, z) OF %add
+softmax on params: a = exponential(p); b = f32[6] reduce(a, z) OF %add; divide(a, b)
+SiLU on params: a = logistic(p); multiply(a, p)
+add and logistic on params: a = logistic(p); add(a, p)
+GELU on params: a = erf(p); multiply(a, p)
+add and erf on params: a = erf(p); add(a, p)
+ReLU on params: a = maximum(p, q) AT jit(relu)/max; negate(a)
+GELU on params: a = tanh(p) AT tanh; b = multiply(a, a) AT integer_pow; multiply(a, b) AT mul
+multiply and tanh on params: a = tanh(p) AT tanh; multiply(a, a) AT mul
+sort on params: a = f32[6] reduce(p, z) OF %add; f32[6] sort(a), dimensions={0}, to_apply=%add
+matmul of mlp.up: dot(p, q) AT mlp/up/dot_general
+2 matmuls with params: a = dot(p, q); b = dot(p, p); add(a, b)
+matmul of mlp.up, with its SiLU: a = dot(p, q) AT mlp/up/d; b = logistic(a); multiply(a, b)
+matmul of mlp.up, with a reduction: a = dot(p, q) AT mlp/up/d; f32[6] reduce(a, z) OF %add
+matmul of up, with b and c: a = dot(p, q) AT up/d; b = abs(a) AT b/e; c = abs(b) AT c/e; abs(c) AT f/e
+tanh of mlp (backward): tanh(p) AT transpose(jvp(mlp))/tanh
+tanh of mlp (recomputed): tanh(p) AT rematted_computation/mlp/tanh
+"""
+APPLIED = [
+    ADD.replace("%add (", f"%{op} (").replace("add(", f"{op}(")
+    for op in "add maximum minimum multiply and".split()
+]
+
+
+@pytest.mark.parametrize(
+    ("role", "entry"),
+    [
+        (role, entry)
+        for role, entries in (line.split(": ", 1) for line in ROLES.strip().splitlines())
+        for entry in entries.split(" | ")
+    ],
+)
+def test_roles_of_fusions(role, entry):
+    inner = "  p = f32[6,10] parameter(0)\n  q = f32[6,10] parameter(1)\n  z = f32[] constant(0)\n"
+    *before, last = entry.split("; ")
+    for line in [*before, f"ROOT y = {last}"]:
+        value, _, name = line.partition(" AT ")
+        if "[" not in value.partition("(")[0]:
+            value = value.replace(" = ", " = f32[6,10] ", 1)
+        inner += f"  {value}" + (f', metadata={{op_name="jit(f)/{name}"}}' if name else "") + "\n"
+    inner = inner.replace(" OF ", ", dimensions={1}, to_apply=")
+    made = last.partition(" ")[0] if "[" in last.partition("(")[0] else "f32[6,10]"
+    text = program(
+        '  x = f32[6,10] parameter(0), metadata={op_name="params"}\n  w = f32[6,10] parameter(1)\n'
+        f"  ROOT f = {made} fusion(x, w), kind=kLoop, calls=%inner",
+        *APPLIED,
+        f"%inner (p: f32[]) -> f32[] {{\n{inner}}}",
+    )
+    assert only_row(text, "gpu").role == role
