@@ -8,7 +8,7 @@ import pytest
 from roofline import xla
 from roofline.diagnosis import Explanation
 from roofline.diagnosis.ceilings import Ceilings, Roofs
-from roofline.diagnosis.findings import Case, Finding, detect, findings
+from roofline.diagnosis.findings import Case, Finding, detect, findings, kernels
 from roofline.diagnosis.findings.causes import Claim
 from roofline.diagnosis.program import Program
 from roofline.diagnosis.rows import (
@@ -24,6 +24,7 @@ from roofline.diagnosis.rows import (
     grouped,
     join,
     waterfall,
+    with_program,
 )
 from roofline.diagnosis.trace import Event, Span, Trace
 
@@ -325,3 +326,70 @@ def test_what_an_explanation_adds_up() -> None:
     unpublished = (replace(rows[0], least=None), *rows[1:])
     assert (replace(why, rows=unpublished).least, replace(why, rows=rows[2:]).least) == (None, None)
     assert (why.chip.key, replace(why, platform="cpu").chip) == ("h200", None)
+
+
+def test_a_row_s_work_and_rates() -> None:
+    work = xla.Flops(matrix=5, vector=3, transcendentals=1)
+    kernel = xla.Row("k", "dot", flops=work, read={"hbm": 8}, written={"hbm": 4})
+    one = TimedRow("k", seconds=3.0, busy=4.0, launches=2.0, kernel=kernel, reachable=1.25)
+    assert (one.matrix_flops, one.flops, one.bytes, one.lost) == (10, 16, 24, 1.75)
+    assert (one.bandwidth, one.rate) == (6, 4)
+    idle = replace(one, busy=0.0, reachable=None)
+    assert (idle.bandwidth, idle.rate, idle.lost) == (None, None, 3)
+    untold = replace(kernel, flops=replace(work, unknown=("a call",)))
+    assert (replace(one, kernel=untold).flops, replace(one, kernel=untold).rate) == (None, None)
+
+
+def test_a_loop_that_runs_as_one_kernel_has_the_work_of_its_turns() -> None:
+    """Six turns of two kernels, and seven questions whether there is another."""
+    text = """HloModule m
+%more (c: f32[1000]) -> pred[] {
+  c = f32[1000] parameter(0)
+  ROOT p = pred[] custom-call(c), custom_call_target="ask"
+}
+%turn (c: f32[1000]) -> f32[1000] {
+  c = f32[1000] parameter(0)
+  t = f32[500] slice(c), slice={[0:500]}
+  ROOT u = f32[1000] concatenate(t, t), dimensions={0}, AT
+}
+ENTRY %main (x: f32[1000]) -> f32[1000] {
+  x = f32[1000] parameter(0)
+  ROOT w = f32[1000] while(x), condition=%more, body=%turn, COUNT
+}"""
+    at = 'metadata={op_name="f/cat" source_file="m.py" source_line=4}'
+    text = text.replace("AT\n", f"{at}\n").replace(
+        "COUNT", 'backend_config={"known_trip_count":{"n":"6"}}'
+    )
+    one = with_program(TimedRow("w", seconds=1e-3), Program(text, "cpu"), HERE)
+    assert (one.inside, one.title, one.source) == (19, "loop around concatenation of f", "m.py:4")
+    read, written = 6 * (2000 + 2000) + 7 * 4000, 6 * (2000 + 4000)
+    assert (one.kernel.read_bytes, one.kernel.written_bytes) == (read, written)
+    assert (one.reachable, one.limit) == (pytest.approx((read + written) / 1e10), "hbm")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "roof", "measured", "changes", "lost"),
+    [
+        # 20 steps of each of 1,000 take 1 µs, which is half of a measured kernel's time or more
+        (1.9, 1.2, True, {}, [0.7]),
+        (2.1, 1.2, True, {}, []),
+        (1.9, 1.3, True, {}, []),  # and it takes half as long again as its roof
+        (7.9, 3.1, False, {}, [4.8]),
+        (8.1, 3.1, False, {}, []),
+        (7.9, 3.2, False, {}, []),
+        (1.9, 1.2, True, {"operations": {"tanh": 1, "reduce": 1}}, []),
+        (1.9, 1.2, True, {"flops": xla.Flops(matrix=1, transcendentals=1000)}, []),
+        (1.9, 1.2, True, {"flops": xla.Flops(vector=1000)}, []),
+    ],
+)
+def test_transcendental_functions_that_slow_a_kernel_down(
+    seconds, roof, measured, changes, lost
+) -> None:
+    work = {"flops": xla.Flops(transcendentals=500), "operations": {"tanh": 1, "convert": 2}}
+    made = xla.Row("k", **(work | changes))
+    times = {"seconds": 1e-6 * seconds, "reachable": 1e-6 * roof, "launches": 2.0}
+    rows = (TimedRow("k", program="m", kernel=made, **times),)
+    programs = {"m": Program("HloModule m", "cpu")}
+    case = Case(rows, programs, HERE, "cpu", 1e-5, measured=measured)
+    found = [claim.parts[0][1] for claim in kernels.transcendentals(case)]
+    assert found == [pytest.approx(1e-6 * one) for one in lost]
