@@ -2,9 +2,10 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
-from hlo_texts import ADD, by_hand, fused, only_row, program
+from hlo_texts import ADD, UPDATE, by_hand, fused, only_row, program
 
 from roofline import xla
 from roofline.xla.flops import Flops, reorders
@@ -153,6 +154,50 @@ ONE += "  %c = bf16[2,9]{1,0} parameter(7)\n"
 def test_forms_have_the_sizes_that_laws_go_by(line, form):
     it = only_row(program(f"{GIVEN}{ONE}  ROOT %y = {line}", ADD, TWO), "gpu").form
     assert f"{it.kind}; {' '.join(map(str, it.sizes)) or '-'}; {it.bits}" == form
+
+
+SCORES = {"intermediate_tensor_shape": {"dimensions": ["2", "8", "512", "500"]}}
+
+
+@pytest.mark.parametrize(
+    ("target", "operand", "form"),
+    [
+        ("__cudnn$fmhaSoftmax", "2,512,8,64", Form("attention", (16, 512, 64), 16)),
+        (
+            "__cudnn$fmhaSoftmaxBackward",
+            "2,512,8,64",
+            Form("attention backward", (16, 512, 64), 16),
+        ),
+        ("xla.gpu.ext.cub_sort_keys_ffi", "3,5", Form("radix sort", (3, 5, 1), 16)),
+        ("__gpu$TopK", "3,4,5", Form("top-k", (12, 5, 1), 16)),
+        ("cusolver_potrf_ffi", "2,6,5", Form("Cholesky", (2, 6, 5), 16)),
+        ("cusolver_gesvd_ffi", "7", Form("singular values", (1, 7, 7), 16)),
+        ("secret", "3,5", Form("", (), 16)),
+    ],
+)
+def test_forms_of_calls(target, operand, form):
+    text = call(target, (f"bf16[{operand}]",), "f32[9]", {"cudnn_fmha_backend_config": SCORES})
+    assert only_row(text, "gpu").form == form
+
+
+@pytest.mark.parametrize(("times", "kind"), [(9, "stream"), (10, "random bits")])
+def test_ten_exclusive_ors_make_random_bits(times, kind):
+    names = ["p", *(f"v{n}" for n in range(times))]
+    lines = [f"%{new} = u32[64] xor(%{old}, %{old})" for old, new in pairwise(names)]
+    inner = "\n  ".join(["  %p = u32[64] parameter(0)", *lines[:-1], f"ROOT {lines[-1]}"])
+    text = fused(inner, "  %x = u32[64] parameter(0)", "%x", "u32[64]")
+    assert only_row(text, "gpu").form == Form(kind, (64,), 32)
+
+
+def test_an_update_in_place_makes_what_is_new():
+    text = fused(
+        f"{UPDATE}  ROOT %d = f32[1000,64]{{1,0}} dynamic-update-slice(%p, %u, %i, %z)",
+        "  %x = f32[1000,64]{1,0} parameter(0)\n  %v = f32[1,64]{1,0} parameter(1)\n"
+        "  %j = s32[] parameter(2)",
+        "%x, %v, %j",
+        "f32[1000,64]{1,0}",
+    )
+    assert only_row(text, "gpu").form == Form("stream", (64,), 32)
 
 
 @pytest.mark.parametrize(("declared", "noted"), [(80, True), (88, False), (96, True)])
@@ -347,7 +392,7 @@ matmul of mlp.up: dot(p, q) AT mlp/up/dot_general
 2 matmuls with params: a = dot(p, q); b = dot(p, p); add(a, b)
 matmul of mlp.up, with its SiLU: a = dot(p, q) AT mlp/up/d; b = logistic(a); multiply(a, b)
 matmul of mlp.up, with a reduction: a = dot(p, q) AT mlp/up/d; f32[6] reduce(a, z) OF %add
-matmul of up, with b and c: a = dot(p, q) AT up/d; b = abs(a) AT b/e; c = abs(b) AT c/e; abs(c) AT f/e
+matmul of u, with b and c: a = dot(p, q) AT u/d; b = abs(a) AT b/e; c = abs(b) AT c/e; abs(c) AT f/e
 tanh of mlp (backward): tanh(p) AT transpose(jvp(mlp))/tanh
 tanh of mlp (recomputed): tanh(p) AT rematted_computation/mlp/tanh
 """
