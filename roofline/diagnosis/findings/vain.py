@@ -232,9 +232,8 @@ def _on_zeros(flow: Flow, row: TimedRow, main: Node, seconds: float) -> Claim | 
     at = flow.line(origin) or flow.line(main)
     apart = f" ({at})" if at != flow.line(main) else ""
     if space is None:
-        evidence = (
-            f"{1 - useful.share:.1%} of {main.op} {main.shape} is zero, by {origin.op}{apart}"
-        )
+        zero = 1 - flow.known[main].nonzero.share  # what isn't useful may be unread, too
+        evidence = f"{zero:.1%} of {main.op} {main.shape} is zero, by {origin.op}{apart}"
         rows_of_it = main.users and _is_identity(flow, origin) and _rows_are_picked(main)
         cause = "one-hot" if rows_of_it else "zeros"
         remedy = _TANGENTS if cause == "zeros" and _of_tangents(main) else ""
