@@ -94,6 +94,9 @@ def spelled(lines: str, how: list[str]) -> str:
 def test_what_is_claimed_of_small_programs(block: str, claims: str) -> None:
     """Causes, shares of kernels' times, evidence, lines of code and remedies."""
     asked, _, lines = block.partition("\n")
+    lines = re.sub(
+        r"^( *)(.*)", lambda m: m[1] + m[2].replace("; ", f"\n{m[1]}"), lines, flags=re.M
+    )
     name, platform, *how = asked.split()
     lines, _, written = lines.partition("\nwritten\n")
     text = spelled(lines, how)
