@@ -127,7 +127,7 @@ def _precisions(rows: list[dict[str, Any]]) -> dict[str, str]:
     off = {row["asked"]: row["error"] for row in rows}
     usual = took["default"]
     lines = [
-        [f"`{asked}`", f"{1e6 * t:,.0f}", f"{t / usual:.1f}", f"{off[asked]:.1e}".replace("e-0", "e-")]
+        [f"`{asked}`", f"{1e6 * t:,.0f}", f"{t / usual:.1f}", f"{1e6 * off[asked]:,.0f}"]
         for asked, t in took.items()
     ]
     times = {
@@ -136,7 +136,9 @@ def _precisions(rows: list[dict[str, Any]]) -> dict[str, str]:
         "BF16_BF16_F32_X6": "gpus_x6",
     }
     return {
-        "gpus_precisions": markdown(["Asked for", "µs", "times the default", "error"], lines, 3),
+        "gpus_precisions": markdown(
+            ["Asked for", "µs", "times the default", "error, millionths"], lines, 3
+        ),
         **{name: f"{took[asked] / usual:.1f}" for asked, name in times.items()},
         "gpus_x3_error": f"{off['default'] / off['BF16_BF16_F32_X3']:.0f}",
         "gpus_x9": f"{took['BF16_BF16_F32_X9'] / usual:.1f}",
