@@ -69,6 +69,7 @@ def tables() -> dict[str, Any]:
         "floors": {"tpu": assumed_floor("tpu"), "other": assumed_floor("gpu")},
         "libraries": {family: _libraries(family) for family in FAMILIES},
         "measured": sorted(kernel_laws().least),
+        "multiplied": kernels.MULTIPLIED,
         "classes": {kind: _class(kind) for kind in CLASSES},
     }
 

@@ -81,7 +81,8 @@ const judging = (() => {
       rows: (kind === "attention" ? outer * along : outer) * 1e-9 };
   }
   function ofClass(job, shape, chip) {
-    const of = T.measured.includes(chip.key) && features(job, shape);
+    const measured = T.measured.includes(chip.key) && (!job.matrix || T.multiplied.includes(job.dtype));
+    const of = measured && features(job, shape);
     if (!of) return null;
     const law = T.classes[of.kind], found = parts(of, job, chip), names = Object.keys(law.weights);
     const shares = names.map((name) => law.weights[name] * found[name]);
