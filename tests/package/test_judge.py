@@ -6,7 +6,7 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import work as w
-from roofline_helpers.measured.judging import judged
+from roofline_helpers.measured.judging import features_of_work, judged
 from roofline_helpers.measured.kernels import Expected
 
 # Times that the book judges, with its verdicts. The other clock of an H200 is its own, 1.83 GHz
@@ -105,3 +105,25 @@ def test_it_says_where_nobody_knows_and_refuses_what_is_no_count():
         rh.judge(w.add(2**20), "h100", -1.0)
     with pytest.raises(rh.UnknownName):
         rh.judge(w.add(2**20), "h1000", 1.0)
+
+
+def test_what_a_kernel_s_time_follows_by_its_counts():
+    prompts = features_of_work(w.flash_attention(3, 700, 700, 24, 128, 8, causal=True))
+    assert prompts
+    assert (prompts.kind, prompts.sizes) == ("attention", (3 * 24, 700, 128))
+    wider = features_of_work(w.elementwise(301, {"x": "fp32"}, {"y": "bf16"}, 3, "bf16"))
+    assert wider
+    assert (wider.kind, wider.sizes, wider.operations) == ("stream", (301,), 3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (1.8e-3, math.inf, "2 ms (at least 1.8 ms)"),
+        (1.981e-3, 2.019e-3, "2 ms"),
+        (1.97e-3, 2.01e-3, "2 ms (1.97 ms to 2.01 ms)"),
+        (1.99e-3, 2.03e-3, "2 ms (1.99 ms to 2.03 ms)"),
+    ],
+)
+def test_an_expected_time_says_its_ends_where_they_differ(low, high, said):
+    assert str(Expected(2e-3, low, high)) == said

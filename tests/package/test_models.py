@@ -18,7 +18,7 @@ from roofline.recurrent import mamba_1, mamba_2
 from roofline.serving import service
 from roofline_helpers import RooflineError
 from roofline_helpers.models import LLAMA_3_8B, Decoder, Local
-from roofline_helpers.models.layers import Experts, attention
+from roofline_helpers.models.layers import GROUP, Experts, Latent, attention, latent_attention
 
 CATALOGUE = Path(rh.__file__).parent / "data" / "models.toml"
 DATA = tomllib.loads(CATALOGUE.read_text("utf-8"))
@@ -586,3 +586,33 @@ def test_a_hybrid_without_attention_is_read(tmp_path):
     step = roofline.serving.step(alone, "h200", batch=4, context=4096)
     assert step.memory.cache == 4 * alone.state_bytes
     assert step.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("mixer", "sizes"),
+    [
+        (attention(100, 6, 2, 8), {"q": 4800, "k": 1600, "v": 1600, "o": 4800}),
+        (
+            latent_attention(100, 3, Latent(20, 10, 4, 6, 5)),
+            {"q_a": 2000, "kv_a": 1400, "q_b": 20 * 3 * 10, "kv_b": 10 * 3 * 11, "o": 1500},
+        ),
+        (  # four fifths of 3 · 10 + 14 columns, whatever they are
+            latent_attention(100, 3, Latent(0, 10, 4, 6, 5)),
+            {"q_a": 3520, "kv_a": 880, "kv_b": 330, "o": 1500},
+        ),
+    ],
+)
+def test_matrices_of_a_mixer_by_hand(mixer, sizes):
+    assert configurations._sizes(mixer) == pytest.approx(sizes)
+
+
+def test_types_and_groups_of_a_scheme():
+    asked = [("int", 4, 16), ("int", 8, 32), ("float", 8, None), ("float", 8, 16), ("float", 8, 32)]
+    asked += [("float", 4, None), ("float", 4, 16), ("float", 4, 32)]
+    kinds = [{"type": kind, "num_bits": n, "group_size": group} for kind, n, group in asked]
+    said = "int4 int8 fp8 fp8 mxfp8 fp4 nvfp4 mxfp4".split()
+    assert [*map(configurations._type, kinds)] == said
+    columns, groups = {"weights": {"group_size": -1}}, {"weights": {"group_size": 32}}
+    assert configurations._group({"config_groups": {"a": columns, "b": groups}}) == 32
+    assert configurations._group({"config_groups": {"a": columns}}) == GROUP
+    assert configurations._group({"q_group_size": 64}) == 64
