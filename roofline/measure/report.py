@@ -99,8 +99,8 @@ def draw(
     Examples
     --------
     >>> records = device_records()
-    >>> draw(records["h100"], beside=records["h200"]).get_xscale()
-    'log'
+    >>> draw(records["h100"], beside=records["h200"]).texts[0].get_text()  # in bf16
+    'peak 726.9 TFLOP/s'
     """
     from roofline_helpers import plot
 

@@ -147,7 +147,8 @@ def test_quantities_are_from_1e_60_to_1e60():
 def test_real_numbers_may_be_any_and_finite_ones_no_more():
     assert [checks.real("x", x) for x in (-2, np.float32(0.5), -np.inf)] == [-2, 0.5, -np.inf]
     assert checks.finite("x", -2) == -2
-    for value, error in ((True, BadType), ([1.0], BadType), ("1", BadType), (np.nan, BadValue)):
+    wrong = True, [1.0], np.array([1.0]), np.array([1.0, 2.0]), "1"
+    for value, error in (*((one, BadType) for one in wrong), (np.nan, BadValue)):
         with pytest.raises(error, match="x must be a"):
             checks.finite("x", value)
     assert [checks.ceil_div(*pair) for pair in ((6, 3), (7, 3), (10**20 + 1, 10**20))] == [2, 3, 2]

@@ -10,6 +10,7 @@ from roofline import xla
 from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.diagnosis.findings import Case, findings
 from roofline.diagnosis.findings.again import large_between
+from roofline.diagnosis.findings.moved import repeats
 from roofline.diagnosis.findings.small import communication, turn_by_turn
 from roofline.diagnosis.findings.vain import dearer_orders
 from roofline.diagnosis.modelled import modelled_case
@@ -256,6 +257,23 @@ ENTRY %main (a: f32[1024], b: f32[32768], i: s32[1024,1], t: f32[4,32768]) -> f3
     for way, named in ((text, True), (alone, False)):
         case = modelled_case(Program(way.replace("},\n    s", "}, s"), "gpu"), H200)
         assert ("y" in {claim.parts[0][0].name for claim in large_between(case)}) == named
+
+
+@pytest.mark.parametrize(("rows", "named"), [(2, True), (1, False)])
+def test_an_array_written_twice_over_is_repeated(rows: int, named: bool) -> None:
+    """4 MB of a table of 2 MB, or of as many, which two kernels read."""
+    text = """HloModule repeated
+ENTRY %main (x: f32[524288]) -> (f32[R,524288], f32[R,524288]) {
+  %x = f32[524288]{0} parameter(0)
+  %y = f32[524288]{0} tanh(%x)
+  %both = f32[R,524288]{1,0} broadcast(%y), dimensions={1}
+  %a = f32[R,524288]{1,0} sine(%both)
+  %b = f32[R,524288]{1,0} cosine(%both)
+  ROOT %t = (f32[R,524288]{1,0}, f32[R,524288]{1,0}) tuple(%a, %b)
+}""".replace("[R,", f"[{rows},")
+    claims = list(repeats(modelled_case(Program(text, "gpu"), H200)))
+    written = {claim.parts[0][0].name for claim in claims}
+    assert ("both" in written) == named
 
 
 def test_another_order_saves_only_its_part_of_a_kernel_that_has_other_products() -> None:

@@ -11,7 +11,7 @@ from kernel_suite import QUICK
 
 from roofline import measure
 from roofline.measure import multi_device
-from roofline.measure.multi_device import collective_cases, network_bytes
+from roofline.measure.multi_device import CannotRun, collective_cases, network_bytes
 from roofline_helpers import BadValue
 
 
@@ -44,6 +44,21 @@ def test_the_command_writes_a_record_of_links(tmp_path):
 )
 def test_what_a_device_sends(kind, share):
     assert network_bytes(kind, 1024, 4) == 1024 * share
+
+
+@pytest.mark.parametrize(("left", "refused"), [(0, True), (1, True), (2, False), (3, True)])
+def test_a_time_of_collectives_that_xla_combined_is_refused(monkeypatch, left, refused):
+    """Of two, as in the text of the program that is timed: others are its operands."""
+    line = "  %a = f32[8] all-reduce-start(%x), calls=%all-reduce\n"
+    call = SimpleNamespace(as_text=lambda: left * line)
+    monkeypatch.setattr(multi_device, "lower", lambda *_: None)
+    monkeypatch.setattr(multi_device, "executable_of", lambda *_: call)
+    monkeypatch.setattr(multi_device, "chain", lambda *_: lambda x: x)
+    if refused:
+        with pytest.raises(CannotRun, match=f"{left} of 2 all-reduces are left"):
+            multi_device._program("all-reduce", None, 1, 2)
+    else:
+        assert multi_device._program("all-reduce", None, 1, 2).call is call
 
 
 def test_one_device_is_refused_with_the_way_to_pretend():

@@ -419,6 +419,22 @@ def test_types_are_those_of_the_file(given, types, tmp_path):
     assert stored.group == (32 if "config_groups" in given else 128)
 
 
+@pytest.mark.parametrize(
+    "key", ["modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules"]
+)
+def test_layers_that_stay_as_they_are_have_four_names(key, tmp_path):
+    fp8 = {"quant_method": "fp8", key: ["re:.*self_attn.*"]}
+    stored = read(tmp_path, {**FILES["Mixtral-8x7B-v0.1"], "quantization_config": fp8}).stored
+    assert stored
+    assert (stored.experts, stored.mixers) == ("fp8", "bf16")
+
+
+@pytest.mark.parametrize("given", ["some/config.json", Path("some/config.json"), Path("some")])
+def test_who_reads_a_configuration_on_disk_is_told(given):
+    with pytest.raises(rh.BadValue, match=r"on disk is read by roofline\.model, got some"):
+        rh.models.model(given)
+
+
 def test_types_may_stand_beside_the_file(tmp_path):
     given = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
     plain = FILES["Mixtral-8x7B-v0.1"]

@@ -160,6 +160,9 @@ def test_parts_of_axes_join_and_share_links():
     assert axes_of([z.inner(3), x, z.outer(4)]) == (z, x)
     assert axes_of([z.inner(3), z.outer(2)]) == (z.inner(3), z.outer(2))  # half of it
     assert axes_of([y.inner(1), x]) == (x,)
+    for part in (y.inner, y.outer):
+        with pytest.raises(rh.BadValue, match=r"must divide its 8, got 3"):
+            part(3)
     assert share_links([x, z.inner(3)], [y, z.outer(4)])
     assert not share_links([x, z.inner(3)], [y])
     [xgmi] = net.topology("mi300x", 8).axes

@@ -132,6 +132,11 @@ def test_narrow_activations_double_the_rate_of_products_where_the_chip_has_it():
         ({"batch": 2.5}, rh.BadValue, "batch.*2.5"),
         ({"weights": "fp64"}, rh.UnknownName, "bf16, fp8, int8, int4"),
         ({"activations": "fp8"}, rh.BadValue, "fp8 with bf16"),
+        (
+            {"chip": "a100-40gb", "weights": "int4", "activations": "int4"},
+            rh.BadValue,
+            "got int4 with int4 weights",
+        ),
     ],
 )
 def test_a_bad_setting_is_refused(setting, error, names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import jax
@@ -13,7 +14,7 @@ from kept_records import kept_report
 from roofline import xla
 from roofline.xla import Flops, Row
 from roofline.xla.causes import Finding
-from roofline.xla.display import answer, first_change, tables
+from roofline.xla.display import _range, answer, first_change, tables
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,19 @@ def test_a_change_leaves_what_the_result_needs(lost: float, left: str | None) ->
     *_, remedy = first_change([found], 1e-3, 0.6e-3)
     assert remedy.endswith(f"Without it {left} are left of 1 ms.") is (left is not None)
     assert first_change([replace(found, share=0.04)], 1e-3, 0.6e-3) == [] or lost > 0.05e-3
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "text"),
+    [
+        (1e9, 1.01e9, "1 GB"),
+        (1e9, 1.02e9, "1 GB to 1.02 GB"),
+        (2e9, 1e9, "1 GB to 2 GB"),
+        (1e9, math.inf, "at least 1 GB"),
+    ],
+)
+def test_a_count_is_one_number_or_a_range(least: float, most: float, text: str) -> None:
+    assert _range(least, most, "B") == text
 
 
 def test_a_small_part_of_long_kernels_isnt_told_as_all_of_them() -> None:
