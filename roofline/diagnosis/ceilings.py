@@ -13,7 +13,7 @@ from roofline import xla
 from roofline.measure.workloads import level_cases, matmul_case, memory_cases, run, vector_case
 from roofline.xla.expected import Like, as_one_call, combined, expected_of, like
 from roofline.xla.kernel import kernel_of
-from roofline.xla.roofs import DeviceRoofs, best_peak, type_on
+from roofline.xla.roofs import DeviceRoofs, best_peak, passes_of, type_on
 from roofline_helpers import chips
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown
@@ -117,10 +117,11 @@ class Ceilings:
 
     def _measured_roof(self, kernel: xla.Row, rates: Roofs) -> Roofline:
         """Return the roofline for a kernel's data type, and a working set of its size."""
-        first = kernel.matrix_types[:1]
-        roof = rates.roofline(type_on(first[0], rates.reached) if first else None)
+        product = next(iter(kernel.matrix_types), None)
+        roof = rates.roofline(product and type_on(product, rates.reached))
         cached = [bandwidth for size, bandwidth in self.caches if kernel.bytes <= size]
-        return replace(roof, levels={"hbm": max([roof.bandwidth, *cached])})
+        peak = roof.peak / passes_of(product or "")
+        return replace(roof, peak=peak, levels={"hbm": max([roof.bandwidth, *cached])})
 
     def seconds(self, kernel: xla.Row, launches: float, *, reached: bool = True) -> float | None:
         """Return the least seconds of a kernel's launches by reached, or published, ceilings.

@@ -14,7 +14,7 @@ from roofline.network.measured import best_exchange, exchange_seconds, law_of_ex
 from roofline.xla.forms import RANDOM, Form
 from roofline.xla.kernel import CompiledKernel
 from roofline.xla.ledger import Row
-from roofline.xla.roofs import at_best, least_kernel, main_dtype, type_on
+from roofline.xla.roofs import PASSES, at_best, least_kernel, main_dtype, type_on
 from roofline.xla.targets import assumed_vector_peak, clock_of
 from roofline_helpers import chips
 from roofline_helpers.chips import floor_of
@@ -267,7 +267,7 @@ def like(row: Row, chip: chips.Chip) -> Like | None:
         return None
     dtype = main_dtype(row.matrix_types) or ""
     roof = _roof(dtype, chip)
-    if roof is None:
+    if roof is None or row.matrix_types[0].partition(" ")[2] in PASSES:
         return None
     if row.role.startswith("cuDNN attention"):
         law = law_of(flash_attention(1, 128, 128, dtype=dtype, causal=True), chip)
@@ -328,7 +328,7 @@ def features_of(kernel: CompiledKernel) -> Features:
     row, form = kernel.work, kernel.work.form or Form()
     product = row.matrix_types[0] if row.matrix_types else "bf16"
     dtype = type_on(product, () if kernel.chip is None else kernel.chip.matrix)
-    if product.startswith("c") or product.partition(" ")[2] in ("x3", "x6", "x9"):
+    if product.startswith("c") or product.partition(" ")[2] in PASSES:
         dtype = product  # of several products, whose times aren't those of one
     return Features(
         form.kind,

@@ -100,7 +100,7 @@ def chip_roofline(
         known = [name for name in names if name in chip.matrix or name in chip.vector]
         peaks = [chip.roofline(name, reached=reached).peak for name in known]
         slowest = min([*peaks, roof.peak] if len(known) < len(names) else peaks)
-        return slowest / PASSES.get(precision, 1)
+        return slowest / passes_of(product)
 
     link = chip.links.get("ici") or chip.links.get("nvlink")
     floor = least_kernel(chip) if chip.kind == "gpu" else roof.floor
@@ -113,9 +113,14 @@ def chip_roofline(
     )
 
 
-PASSES = {"x3": 3, "x6": 6}
-"""Products in which an algorithm writes one; "x9" is one product where XLA has no kernel for it, as
-on an H200 (evidence "precisions")."""
+PASSES = {"x3": 3, "x6": 6, "x9": 1}
+"""Products that an algorithm makes of one: "x9" is a single one where XLA has no kernel for it, as
+on an H200 (evidence "settings", its "precisions")."""
+
+
+def passes_of(product: str) -> int:
+    """Return how many products a product such as "bf16 x3" takes at least."""
+    return PASSES.get(product.partition(" ")[2], 1)
 
 
 def type_on(product: str, types: Collection[str]) -> str:
@@ -172,7 +177,9 @@ def reached_roof(chip: chips.Chip, matrix_types: Sequence[str]) -> Roofline | No
     if roof is None or len(matrix_types) != 1 or "×" in matrix_types[0]:
         return roof
     best = best_peak(chip, type_on(matrix_types[0], chip.matrix))
-    return roof if best is None else replace(roof, peak=max(roof.peak, best))
+    if best is None:
+        return roof
+    return replace(roof, peak=max(roof.peak, best / passes_of(matrix_types[0])))
 
 
 def best_peak(chip: chips.Chip, dtype: str) -> float | None:

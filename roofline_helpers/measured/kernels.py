@@ -234,10 +234,10 @@ def neighbours(kind: str) -> Neighbours:
     """
     law = kernel_laws().kinds[kind]
     rows = [row for row in measured_kernels() if row["kind"] == kind]
-    shares = [law.shares(parts(features_of_row(row), chip_of(row["chip"]))) for row in rows]
+    shares = np.array([law.shares(parts(features_of_row(r), chip_of(r["chip"]))) for r in rows])
     cases = np.array([f"{row['chip']} {row['case']}" for row in rows])
     seconds = np.array([float(row["cold_s"]) for row in rows])
-    return Neighbours(np.array(shares), seconds, law.seconds(np.array(shares)), cases)
+    return Neighbours(shares, seconds, law.seconds(shares), cases)
 
 
 def interval(

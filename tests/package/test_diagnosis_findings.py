@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from hlo_texts import ADD
 
 import roofline_helpers as rh
 from roofline import xla
@@ -234,11 +235,7 @@ def test_float32_products_of_a_gpu_are_held_against_tf32(types, peak):
 def test_a_large_array_between_is_named_unless_it_is_only_scattered() -> None:
     """The 134 MB of a product of a column and a row, which is summed as well or isn't."""
     text = """HloModule spread
-%add (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %sum = f32[] add(%a, %b)
-}
+ADD
 ENTRY %main (a: f32[1024], b: f32[32768], i: s32[1024,1], t: f32[4,32768]) -> f32[4,32768] {
   %a = f32[1024]{0} parameter(0)
   %b = f32[32768]{0} parameter(1)
@@ -252,7 +249,7 @@ ENTRY %main (a: f32[1024], b: f32[32768], i: s32[1024,1], t: f32[4,32768]) -> f3
     scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%add
   %r = f32[1024]{0} reduce(%y, %zero), dimensions={1}, to_apply=%add
   ROOT %o = (f32[4,32768]{1,0}, f32[1024]{0}) tuple(%s, %r)
-}"""
+}""".replace("ADD", ADD)
     alone = text.replace("reduce(%y", "reduce(%column")
     for way, named in ((text, True), (alone, False)):
         case = modelled_case(Program(way.replace("},\n    s", "}, s"), "gpu"), H200)
@@ -335,11 +332,7 @@ ENTRY %main (x: f32[256,64]) -> (f32[64,64], f32[32,64]) {
 )
 def test_an_exchange_of_next_to_nothing_has_its_remedy(size, turns, evidence, remedy) -> None:
     text = """HloModule turned, num_partitions=8
-%add (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %sum = f32[] add(%a, %b)
-}
+ADD
 %more (c: f32[]) -> pred[] {
   %c = f32[] parameter(0)
   ROOT %p = pred[] custom-call(%c), custom_call_target="ask"
@@ -351,7 +344,7 @@ def test_an_exchange_of_next_to_nothing_has_its_remedy(size, turns, evidence, re
 ENTRY %main (x: f32[]) -> f32[] {
   %x = f32[] parameter(0)
   ROOT %w = f32[] while(%x), condition=%more, body=%turn, KNOWN
-}""".replace("f32[]", f"f32[{size}]")
+}""".replace("ADD", ADD).replace("f32[]", f"f32[{size}]")
     text = text.replace("KNOWN", f'backend_config={{"known_trip_count":{{"n":"{turns}"}}}}')
     (claim,) = communication(modelled_case(Program(text, "gpu"), H200))
     assert claim.evidence == evidence

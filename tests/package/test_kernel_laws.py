@@ -8,6 +8,7 @@ import json
 import math
 import statistics
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ from measurements import promises
 from measurements.kernel_laws import Kind, summary
 from measurements.kernels import CHIPS, cases, rows_of
 from roofline import evidence
+from roofline.diagnosis.ceilings import Ceilings, Roofs
 from roofline.network.measured import best_exchange
-from roofline.xla import CollectiveOp, Row
+from roofline.xla import CollectiveOp, Flops, Row
 from roofline.xla.expected import (
     CAPTURED,
     LOOPED,
@@ -35,7 +37,7 @@ from roofline.xla.forms import Form
 from roofline.xla.kernel import kernel_of
 from roofline.xla.ledger import kernels
 from roofline.xla.minimum import needed
-from roofline.xla.roofs import DeviceRoofs, least_kernel
+from roofline.xla.roofs import DeviceRoofs, chip_roofline, least_kernel, reached_roof
 from roofline_helpers.measured.kernels import (
     FEWEST,
     Expected,
@@ -338,6 +340,23 @@ ENTRY %m (x: f32[S,S], w: f32[S,S]) -> f32[S,S] {
         least = max(2 * side**3 / peak, 12 * side**2 / 4.8e12)
         assert work.seconds(h200) == pytest.approx(least, rel=2e-3)
         assert work.seconds(h200) < min(row["seconds"])
+
+
+@pytest.mark.parametrize(("algorithm", "times"), [("x3", 3), ("x6", 6), ("x9", 1)])
+def test_an_algorithm_takes_its_products_times_under_every_roof(algorithm: str, times: int) -> None:
+    """As Triton's kernels state them; what one product takes says nothing of several."""
+    h200 = rh.chip("h200").per_device()
+    rates = Roofs(reached={"bf16": 7e14, "hbm": 4e12, "vector": 5e13})
+    for roof in (
+        lambda product: chip_roofline(h200, [product]),
+        lambda product: reached_roof(h200, [product]),
+        lambda product: Ceilings(measured=rates).roof(Row("k", "dot", matrix_types=(product,))),
+    ):
+        assert roof("bf16").peak == pytest.approx(times * roof(f"bf16 {algorithm}").peak)
+    one = Row("k", "dot", matmul=(4096, 4096, 4096), matrix_types=("bf16",))
+    one = replace(one, flops=Flops(matrix=2 * 4096**3))
+    assert like(one, h200) is not None
+    assert like(replace(one, matrix_types=(f"bf16 {algorithm}",)), h200) is None
 
 
 @pytest.mark.parametrize(
